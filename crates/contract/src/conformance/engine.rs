@@ -1,0 +1,1 @@
+//! The suite of [`crate::Engine`], [`crate::Image`] and [`crate::Sandbox`].

@@ -1,0 +1,1 @@
+//! The suite of [`crate::Store`].

@@ -1,0 +1,151 @@
+//! The seam between the worker and whatever runs code.
+
+use crate::{Digest, Fault, Grant, Input};
+use std::{
+    fmt, fs,
+    sync::Arc,
+    task::Waker,
+    time::{Duration, Instant},
+};
+
+/// One worker thread, numbered from 0 in the order of `--cores`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CoreId(pub u16);
+
+/// Untrusted code, as it was uploaded.
+#[derive(Clone, Debug)]
+pub struct Code<'a> {
+    /// What it claims to be.
+    pub kind: CodeKind,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// What kinds of code there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CodeKind {
+    /// A core Wasm module that is a WASI 0.1 command.
+    WasmCommand,
+}
+
+/// Compiled code on disk whose content has been checked against its digest, through this very descriptor, by whoever
+/// made this value. An engine maps it without another check.
+#[derive(Debug)]
+pub struct Artefact {
+    /// Open for reading, at offset 0. The file is never written again.
+    pub file: fs::File,
+    /// SHA-256 of the file.
+    pub digest: Digest,
+}
+
+/// A way to isolate code.
+///
+/// # Contract
+/// - [`Engine::compile`] and [`Engine::load`] may take seconds and block; nobody calls them on a worker's core.
+/// - Whatever the code contains, `compile` returns: a module that is malformed, too large, or wants what the engine does
+///   not offer is a [`PrepareError`] that says which.
+/// - What `compile` returned, `load` accepts, also in a later process, as long as [`Engine::fingerprint`] is the same.
+pub trait Engine: Send + Sync {
+    /// As in a manifest's `engine` key.
+    fn name(&self) -> &'static str;
+
+    /// Changes whenever artefacts of before can no longer be loaded: version, settings, processor.
+    fn fingerprint(&self) -> &str;
+
+    /// Checks and compiles.
+    fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError>;
+
+    /// Maps compiled code and links it: all that can be done once and not for each request.
+    fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError>;
+
+    /// Asks the sandbox that runs on this core, if any, to return [`Step::Preempted`] soon. Called from any thread; may
+    /// be late, may be spurious.
+    fn preempt(&self, core: CoreId);
+}
+
+/// Code that is ready to run.
+pub trait Image: Send + Sync {
+    /// A fresh sandbox, in microseconds: nothing in it comes from an earlier request. The code has not begun to run.
+    fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError>;
+}
+
+/// One running instance of untrusted code. It stays on the core that made it.
+///
+/// # Contract
+/// - `run` never blocks and returns at the latest a tick after `quantum` is over.
+/// - After [`Step::Preempted`] the sandbox can be run again at once.
+/// - After [`Step::Waiting`] it is run again when the waker was woken; running it earlier is harmless.
+/// - After [`Step::Done`] or [`Step::Fault`] it is not run again unless [`Sandbox::renew`] took it back.
+/// - Dropping it at any step frees all it had, and the host is none the worse.
+pub trait Sandbox {
+    /// Runs until the code ends, waits, or has used its quantum.
+    fn run(&mut self, waker: &Waker, quantum: Duration) -> Step;
+
+    /// After [`Step::Done`]: takes another request into the same memory, as `reuse` asks for; gives the input back if
+    /// this sandbox cannot.
+    fn renew(&mut self, input: Input) -> Result<(), Input> {
+        Err(input)
+    }
+}
+
+/// How a turn of a sandbox ended.
+#[must_use]
+#[derive(Debug)]
+pub enum Step {
+    /// It ended well and its response is complete.
+    Done(Usage),
+    /// Its quantum is over. Flagged by the engine, never inferred.
+    Preempted,
+    /// It waits for a wake-up.
+    Waiting,
+    /// It failed.
+    Fault(Fault, Usage),
+}
+
+/// What a sandbox used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// When the sandbox was complete and its code began, by the engine's own clock reading.
+    pub started: Option<Instant>,
+    /// Its largest linear memory, in bytes.
+    pub memory: u64,
+}
+
+/// Code that cannot be prepared. The function's owner must mend it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// Not what it claims to be.
+    #[error("this is not a valid WebAssembly module: {0}")]
+    Malformed(String),
+    /// Valid, but it wants what this engine does not give.
+    #[error("this module cannot run here: {0}")]
+    Unsupported(String),
+    /// Compiled code that this engine does not take.
+    #[error("the compiled code does not load: {0}")]
+    Artefact(String),
+    /// The engine failed.
+    #[error("the compiler failed: {0}")]
+    Compiler(String),
+}
+
+/// No sandbox could be made. The platform's fault.
+pub enum SpawnError {
+    /// All places are taken; the input comes back to wait outside.
+    Exhausted(Input),
+    /// It failed for this code and grant.
+    Failed {
+        /// In the engine's words.
+        reason: String,
+    },
+}
+
+impl fmt::Debug for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exhausted(_) => f.write_str("Exhausted"),
+            Self::Failed { reason } => f.debug_struct("Failed").field("reason", reason).finish(),
+        }
+    }
+}

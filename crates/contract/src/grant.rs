@@ -1,0 +1,69 @@
+//! What a sandbox may use.
+
+use crate::{ByteSize, FunctionId, VersionNumber};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What one function version's sandboxes may use. Shared by all of them; it never holds a secret.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The function.
+    pub function: FunctionId,
+    /// Its version.
+    pub version: VersionNumber,
+    /// What one request may use.
+    pub limits: Limits,
+    /// Environment variables from the manifest, in its order. CGI metadata is added for each request.
+    pub environment: Vec<(String, String)>,
+    /// Arguments after the program's name.
+    pub arguments: Vec<String>,
+    /// How standard output becomes a response.
+    pub protocol: Protocol,
+}
+
+/// How a command's standard output becomes a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// All of it is the body, of this media type.
+    Raw {
+        /// The response's `Content-Type`.
+        content_type: String,
+    },
+    /// It begins with header lines and an empty line (RFC 3875, section 6).
+    Cgi,
+}
+
+/// The limits of one function. Every one has a key of the same name in the manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Linear memory of one sandbox.
+    pub memory: ByteSize,
+    /// Wall-clock time from admission to the last byte of the response.
+    #[serde(with = "crate::units::text")]
+    pub timeout: Duration,
+    /// Time on a core.
+    #[serde(with = "crate::units::text")]
+    pub cpu_time: Duration,
+    /// Body of a request.
+    pub request_body: ByteSize,
+    /// Body of a response.
+    pub response_body: ByteSize,
+    /// Sandboxes alive at once on this node.
+    pub concurrency: u32,
+    /// Requests that wait for one.
+    pub queue: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize::mib(64),
+            timeout: Duration::from_secs(30),
+            cpu_time: Duration::from_secs(10),
+            request_body: ByteSize::mib(16),
+            response_body: ByteSize::mib(16),
+            concurrency: 256,
+            queue: 4096,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The head of a request, packed: one buffer, and spans into it.
+//!
+//! A `HeaderMap` costs an allocation and a hash for each header, on a path that is budgeted in hundreds of
+//! nanoseconds; most functions read none of them. So the gateway copies the head's bytes once and notes where things
+//! lie.
+
+use crate::RequestId;
+use smallvec::SmallVec;
+use std::net::SocketAddr;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// What a request says before its body.
+#[derive(Clone, Debug)]
+pub struct Head {
+    buffer: Box<[u8]>,
+    method: Span,
+    target: Span,
+    script: u32,
+    path_end: u32,
+    headers: SmallVec<[(Span, Span); 12]>,
+    /// Identifies the request.
+    pub id: RequestId,
+    /// The client's address, where there is one.
+    pub remote: Option<SocketAddr>,
+    /// The address the request came in by.
+    pub local: Option<SocketAddr>,
+}
+
+/// Collects a [`Head`]. Text goes in as it was received: the caller has checked it.
+#[derive(Debug)]
+pub struct HeadBuilder {
+    buffer: Vec<u8>,
+    method: Span,
+    target: Span,
+    headers: SmallVec<[(Span, Span); 12]>,
+}
+
+fn offset(n: usize) -> u32 {
+    // Heads are bounded to tens of kilobytes long before this could saturate.
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+impl HeadBuilder {
+    /// Begins with the method and the target (`/path?query`). `capacity` is a guess of the head's size in bytes.
+    pub fn new(method: &str, target: &str, capacity: usize) -> Self {
+        let mut buffer = Vec::with_capacity(capacity.max(method.len() + target.len()));
+        let method = push(&mut buffer, method.as_bytes());
+        let target = push(&mut buffer, target.as_bytes());
+        Self { buffer, method, target, headers: SmallVec::new() }
+    }
+
+    /// Adds a header.
+    pub fn header(&mut self, name: &str, value: &[u8]) -> &mut Self {
+        let name = push(&mut self.buffer, name.as_bytes());
+        let value = push(&mut self.buffer, value);
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The finished head. Its path info is all of the path until [`Head::set_script`] says otherwise.
+    pub fn build(self, id: RequestId) -> Head {
+        let target = &self.buffer[self.target.start as usize..self.target.end as usize];
+        let path_end = offset(target.iter().position(|b| *b == b'?').unwrap_or(target.len()));
+        Head {
+            buffer: self.buffer.into_boxed_slice(),
+            method: self.method,
+            target: self.target,
+            script: 0,
+            path_end,
+            headers: self.headers,
+            id,
+            remote: None,
+            local: None,
+        }
+    }
+}
+
+fn push(buffer: &mut Vec<u8>, bytes: &[u8]) -> Span {
+    let start = offset(buffer.len());
+    buffer.extend_from_slice(bytes);
+    Span { start, end: offset(buffer.len()) }
+}
+
+impl Head {
+    fn bytes(&self, span: Span) -> &[u8] {
+        &self.buffer[span.start as usize..span.end as usize]
+    }
+
+    fn text(&self, span: Span) -> &str {
+        // Methods, targets and names come in as `&str`; this cannot fail, and must not panic if it did.
+        std::str::from_utf8(self.bytes(span)).unwrap_or_default()
+    }
+
+    /// The method, upper-case as received.
+    pub fn method(&self) -> &str {
+        self.text(self.method)
+    }
+
+    /// The target: path and query.
+    pub fn target(&self) -> &str {
+        self.text(self.target)
+    }
+
+    /// The path, still percent-encoded.
+    pub fn path(&self) -> &str {
+        &self.target()[..self.path_end as usize]
+    }
+
+    /// What follows `?`, or the empty string.
+    pub fn query(&self) -> &str {
+        self.target().get(self.path_end as usize + 1..).unwrap_or_default()
+    }
+
+    /// Says how much of the path named the function; the rest is its path info. Out of range is clamped.
+    pub fn set_script(&mut self, length: usize) {
+        let length = length.min(self.path_end as usize);
+        if self.target().is_char_boundary(length) {
+            self.script = offset(length);
+        }
+    }
+
+    /// The part of the path that named the function (RFC 3875, `SCRIPT_NAME`).
+    pub fn script_name(&self) -> &str {
+        &self.path()[..self.script as usize]
+    }
+
+    /// The part of the path after the function's name (RFC 3875, `PATH_INFO`).
+    pub fn path_info(&self) -> &str {
+        &self.path()[self.script as usize..]
+    }
+
+    /// All headers, as received, in their order.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.headers.iter().map(|(name, value)| (self.text(*name), self.bytes(*value)))
+    }
+
+    /// The first header of this name, whatever its case.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_keeps_what_it_was_given() {
+        let mut builder = HeadBuilder::new("POST", "/function/echo/a/b?x=1&y", 128);
+        builder.header("Host", b"example.org").header("X-Bytes", b"\xff\x00");
+        let mut head = builder.build(RequestId(7));
+        head.set_script("/function/echo".len());
+        assert_eq!(head.method(), "POST");
+        assert_eq!(head.path(), "/function/echo/a/b");
+        assert_eq!(head.query(), "x=1&y");
+        assert_eq!(head.script_name(), "/function/echo");
+        assert_eq!(head.path_info(), "/a/b");
+        assert_eq!(head.header("host"), Some(&b"example.org"[..]));
+        assert_eq!(head.header("x-bytes"), Some(&b"\xff\x00"[..]));
+        assert_eq!(head.header("absent"), None);
+    }
+
+    #[test]
+    fn odd_targets_do_not_panic() {
+        for target in ["", "?", "*", "/?", "/é", "a?b?c"] {
+            let mut head = HeadBuilder::new("GET", target, 0).build(RequestId(0));
+            for length in 0..6 {
+                head.set_script(length);
+                let _ = (head.path(), head.query(), head.script_name(), head.path_info());
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The nouns that cross seams, and the seam traits; no behaviour of its own.
+//!
+//! Every other crate speaks through these types, so this crate knows none of them. It holds
+//!
+//! - the names of things ([`Name`], [`FunctionId`], [`RequestId`], [`Digest`], [`ByteSize`]),
+//! - what a request looks like on its way to a sandbox ([`Head`], [`Input`], [`ResponseSink`]),
+//! - what a sandbox may do ([`Grant`], [`Limits`]) and how it ended ([`Step`], [`Usage`], [`Fault`]),
+//! - the seams: [`Engine`] / [`Image`] / [`Sandbox`], [`Policy`], [`Store`].
+//!
+//! A seam's contract is prose on its trait, and a conformance suite in [`conformance`] that every
+//! implementation runs unchanged.
+
+#![forbid(unsafe_code)]
+
+mod engine;
+mod fault;
+mod grant;
+mod head;
+mod names;
+mod policy;
+mod problem;
+mod request;
+mod store;
+mod units;
+
+/// One suite for each seam; an implementation's tests call it with a fresh instance.
+pub mod conformance;
+
+pub use engine::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Usage};
+pub use fault::Fault;
+pub use grant::{Grant, Limits, Protocol};
+pub use head::{Head, HeadBuilder};
+pub use names::{Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber};
+pub use policy::{Admission, Job, Load, Policy, Rank, Refusal, Stop, Time};
+pub use problem::Problem;
+pub use request::{Input, ResponseHead, ResponseSink};
+pub use store::{Change, Entry, Expect, Revision, Store, StoreError, Watch};
+pub use units::{ByteSize, UnitError, format_duration, parse_duration};

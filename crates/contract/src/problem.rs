@@ -1,0 +1,66 @@
+//! What went wrong, as every HTTP answer of the platform says it (RFC 9457, `application/problem+json`).
+
+use crate::{Fault, Refusal, RequestId};
+use serde::{Deserialize, Serialize};
+
+/// An error for a person and for a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The HTTP status.
+    pub status: u16,
+    /// A stable code, for example `limit-timeout`. The manual has an entry for each.
+    pub code: String,
+    /// What was attempted, on what, and what came of it.
+    pub detail: String,
+    /// What to try.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+    /// The request it happened to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+}
+
+impl Problem {
+    /// The media type of its JSON.
+    pub const MEDIA_TYPE: &'static str = "application/problem+json";
+
+    /// A problem without a request.
+    pub fn new(status: u16, code: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { status, code: code.into(), detail: detail.into(), hint: hint.into(), request_id: None }
+    }
+
+    /// What a client reads when a function failed.
+    pub fn of_fault(fault: &Fault) -> Self {
+        let (status, hint) = match fault {
+            Fault::Timeout { .. } => (504, "raise `timeout` of this function in millpond.toml, or make it faster"),
+            Fault::CpuTime { .. } => (504, "raise `cpu_time` of this function in millpond.toml, or make it compute less"),
+            Fault::OutputTooLarge { .. } => {
+                (502, "raise `response_body` of this function in millpond.toml, or make it answer less")
+            }
+            Fault::OutOfMemory { .. } => {
+                (502, "raise `memory` of this function in millpond.toml, or make it use less")
+            }
+            Fault::StackOverflow => (502, "look for unbounded recursion or very large local variables"),
+            Fault::BadOutput { .. } => {
+                (502, "with `protocol = \"cgi\"` the output begins with header lines and an empty line")
+            }
+            Fault::Exit { .. } | Fault::Trap { .. } => (502, "see its output with `millpond logs`"),
+        };
+        Self::new(status, fault.code(), fault.to_string(), hint)
+    }
+
+    /// What a client reads when the node would not take a request.
+    pub fn of_refusal(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::QueueFull { .. } => Self::new(
+                429,
+                "limit-queue",
+                "as many requests of this function run and wait as may",
+                "try again later, or raise `concurrency` or `queue` of this function in millpond.toml",
+            ),
+            Refusal::Draining => {
+                Self::new(503, "draining", "this node is shutting down", "try again: another node or a restarted one will answer")
+            }
+        }
+    }
+}
