@@ -7,8 +7,8 @@
 //! - what a sandbox may do ([`Grant`], [`Limits`]) and how it ended ([`Step`], [`Usage`], [`Fault`]),
 //! - the seams: [`Engine`] / [`Image`] / [`Sandbox`], [`Policy`], [`Store`].
 //!
-//! A seam's contract is prose on its trait, and a conformance suite in [`conformance`] that every
-//! implementation runs unchanged.
+//! A seam's contract is prose on its trait, and a conformance suite in `conformance` (a feature of
+//! that name) that every implementation runs unchanged.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,9 @@ mod request;
 mod store;
 mod units;
 
-/// One suite for each seam; an implementation's tests call it with a fresh instance.
+/// One suite for each seam; an implementation's tests call it with a fresh instance. A dev-dependency asks for the
+/// feature `conformance`.
+#[cfg(feature = "conformance")]
 pub mod conformance;
 
 pub use engine::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Usage};
