@@ -75,7 +75,8 @@ pub trait Image: Send + Sync {
 /// # Contract
 /// - `run` never blocks and returns at the latest a tick after `quantum` is over.
 /// - After [`Step::Preempted`] the sandbox can be run again at once.
-/// - After [`Step::Waiting`] it is run again when the waker was woken; running it earlier is harmless.
+/// - After [`Step::Waiting`] it is run again when the waker was woken or its moment has come; running it earlier is
+///   harmless. A sandbox never arms timers of its own: the worker has one for all.
 /// - After [`Step::Done`] or [`Step::Fault`] it is not run again unless [`Sandbox::renew`] took it back.
 /// - Dropping it at any step frees all it had, and the host is none the worse.
 pub trait Sandbox {
@@ -97,8 +98,11 @@ pub enum Step {
     Done(Usage),
     /// Its quantum is over. Flagged by the engine, never inferred.
     Preempted,
-    /// It waits for a wake-up.
-    Waiting,
+    /// It waits for a wake-up, or for a moment, whichever comes first.
+    Waiting {
+        /// The moment, if its wait has an end.
+        until: Option<Instant>,
+    },
     /// It failed.
     Fault(Fault, Usage),
 }
