@@ -23,6 +23,8 @@ impl Time {
 pub struct Job {
     /// When it arrived.
     pub arrived: Time,
+    /// When it last joined a queue.
+    pub enqueued: Time,
     /// When it must have been answered.
     pub expires: Time,
     /// How long it has run.
@@ -84,7 +86,7 @@ pub enum Stop {
     Waiting,
 }
 
-/// Decides; never acts. One instance for each core; no clock, lock or I/O inside.
+/// Decides; never acts. The worker runs the job of the smallest rank first. One instance for each core; no clock, lock or I/O inside.
 pub trait Policy: Send {
     /// Whether a request may come in.
     fn admit(&mut self, now: Time, load: &Load) -> Admission;

@@ -1,1 +1,167 @@
-//! 
+//! The Wasmtime engine: Cranelift code, pooled memory with copy-on-write images, preemption by epochs.
+//!
+//! What is slow happens once: [`contract::Engine::compile`] checks a module and compiles it, `load` maps the code and
+//! resolves its imports into an `InstancePre`. A request then costs a store, an instance in a pooled slot and a fiber;
+//! [`bench`](https://docs.rs) is no place for the numbers, SPECIFICATION.md is.
+//!
+//! Three things are not obvious:
+//!
+//! - A sandbox is a future that owns its `Store` and is polled by [`contract::Sandbox::run`] alone. A pending future says
+//!   nothing of why: an epoch's yield wakes its own waker. So the epoch callback and the host calls leave word in a
+//!   thread-local [`turn::Turn`], which works because a sandbox never leaves its thread.
+//! - The epoch is one counter for all cores. The worker's ticker raises it when some guest has run for long; every other
+//!   guest's callback then looks at the clock and goes on until its own quantum is over.
+//! - Host calls find the guest's memory through a handle noted after instantiation, not by name: the look-up costs
+//!   more than most calls.
+
+mod code;
+mod host;
+mod image;
+mod sandbox;
+mod turn;
+
+use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig};
+
+/// What the engine may use of the host.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Sandboxes alive at once. Each reserves 4 GiB of address space and, while it lives, up to five memory maps: the
+    /// address space ends at about 20,000, `vm.max_map_count` before that.
+    pub sandboxes: u32,
+    /// Bytes of a linear memory that a finished sandbox leaves resident, zeroed, for the next.
+    pub keep_resident: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { sandboxes: 1_000, keep_resident: 128 << 10 }
+    }
+}
+
+/// Stack that a guest may use, and what lies under it for host calls.
+const GUEST_STACK: usize = 512 << 10;
+const FIBER_STACK: usize = GUEST_STACK + (256 << 10);
+
+/// See the crate's introduction.
+pub struct Wasmtime {
+    engine: wasmtime::Engine,
+    linker: Linker<host::Host>,
+    fingerprint: String,
+    places: Arc<Places>,
+}
+
+/// How many sandboxes live, against how many may.
+struct Places {
+    taken: AtomicU32,
+    total: u32,
+}
+
+impl Places {
+    fn take(self: &Arc<Self>) -> Option<Place> {
+        let taken = self.taken.fetch_add(1, Ordering::Relaxed);
+        let place = Place(self.clone());
+        (taken < self.total).then_some(place)
+    }
+}
+
+/// One of [`Places`], given back when dropped.
+struct Place(Arc<Places>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Wasmtime {
+    /// Reserves the pool. Fails if the host has no address space or no memory maps left for it.
+    pub fn new(options: &Options) -> Result<Self, PrepareError> {
+        let failed = |attempt: &str| {
+            let attempt = attempt.to_owned();
+            move |error: wasmtime::Error| PrepareError::Compiler(format!("{attempt}: {error:#}"))
+        };
+        // One place more than we hand out for each core's hand-over from an old sandbox to the next.
+        let total = options.sandboxes;
+        let mut pool = PoolingAllocationConfig::new();
+        pool.total_core_instances(total)
+            .total_memories(total)
+            .total_tables(total)
+            .total_stacks(total)
+            .total_gc_heaps(0)
+            .max_memories_per_module(1)
+            .max_tables_per_module(1)
+            .max_memory_size(4 << 30)
+            .table_elements(64 << 10)
+            .max_unused_warm_slots(16)
+            .linear_memory_keep_resident(options.keep_resident)
+            .table_keep_resident(16 << 10)
+            .pagemap_scan(Enabled::Auto);
+        let mut config = Config::new();
+        config
+            .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+            .epoch_interruption(true)
+            .memory_init_cow(true)
+            .memory_reservation(4 << 30)
+            .memory_guard_size(32 << 20)
+            .max_wasm_stack(GUEST_STACK)
+            .async_stack_size(FIBER_STACK)
+            .wasm_multi_memory(false)
+            .wasm_memory64(false)
+            .wasm_relaxed_simd(true)
+            .wasm_tail_call(true)
+            .cranelift_opt_level(wasmtime::OptLevel::Speed);
+        let engine = wasmtime::Engine::new(&config).map_err(failed("reserving the pool of sandboxes"))?;
+        let mut hasher = DefaultHasher::new();
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        let fingerprint = format!("48.0-{:016x}", hasher.finish());
+        let linker = host::linker(&engine).map_err(failed("linking WASI"))?;
+        Ok(Self {
+            engine,
+            linker,
+            fingerprint,
+            places: Arc::new(Places { taken: AtomicU32::new(0), total }),
+        })
+    }
+}
+
+impl Engine for Wasmtime {
+    fn name(&self) -> &'static str {
+        "wasmtime"
+    }
+
+    fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
+        match code.kind {
+            CodeKind::WasmCommand => code::check_command(code.bytes)?,
+            other => return Err(PrepareError::Unsupported(format!("{other:?} is not a kind that this engine runs"))),
+        }
+        self.engine.precompile_module(code.bytes).map_err(|error| {
+            // Whatever the checks above did not foresee: the module is still at fault, not the platform.
+            PrepareError::Unsupported(format!("{error:#}"))
+        })
+    }
+
+    fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
+        let refused = |error: wasmtime::Error| PrepareError::Artefact(format!("{error:#}"));
+        // SAFETY: `Artefact` promises that the file is what an engine of this fingerprint compiled: its content was
+        // compared, through this descriptor, with the digest recorded then, and nobody writes to it afterwards.
+        let module = unsafe { Module::deserialize_open_file(&self.engine, artefact.file) }.map_err(refused)?;
+        let image = image::Loaded::new(&self.linker, &module, self.places.clone()).map_err(refused)?;
+        Ok(Arc::new(image))
+    }
+
+    fn preempt(&self, _core: CoreId) {
+        self.engine.increment_epoch();
+    }
+}

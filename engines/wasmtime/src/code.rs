@@ -1,0 +1,70 @@
+//! What a module must be before it is worth compiling, in words that its author understands.
+
+use contract::PrepareError;
+use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, Validator, WasmFeatures};
+
+const PREVIEW1: &str = "wasi_snapshot_preview1";
+
+fn unsupported<T>(what: impl Into<String>) -> Result<T, PrepareError> {
+    Err(PrepareError::Unsupported(what.into()))
+}
+
+/// A core module that exports `_start: () -> ()` and `memory`, and imports WASI 0.1 functions only.
+pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
+    if !bytes.starts_with(b"\0asm") {
+        let seen = bytes.iter().take(16).flat_map(|b| std::ascii::escape_default(*b)).map(char::from).collect::<String>();
+        return Err(PrepareError::Malformed(format!("it begins with `{seen}` instead of `\\0asm`")));
+    }
+    let features = WasmFeatures::default() | WasmFeatures::TAIL_CALL | WasmFeatures::RELAXED_SIMD;
+    let features = features & !(WasmFeatures::MULTI_MEMORY | WasmFeatures::MEMORY64 | WasmFeatures::THREADS);
+    if let Some(Ok(Payload::Version { encoding: Encoding::Component, .. })) = Parser::new(0).parse_all(bytes).next() {
+        return unsupported(
+            "it is a component; this node runs core modules that are WASI 0.1 commands (build for wasm32-wasip1)",
+        );
+    }
+    if let Err(error) = Validator::new_with_features(features).validate_all(bytes) {
+        // A module that is valid with every feature on is not malformed, only ahead of us.
+        let ahead = Validator::new_with_features(WasmFeatures::all()).validate_all(bytes).is_ok();
+        return if ahead { unsupported(error.to_string()) } else { Err(PrepareError::Malformed(error.to_string())) };
+    }
+    let malformed = |error: wasmparser::BinaryReaderError| PrepareError::Malformed(error.to_string());
+    let (mut start, mut memory) = (false, false);
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(malformed)? {
+            Payload::ImportSection(imports) => {
+                for import in imports.into_imports() {
+                    let import = import.map_err(malformed)?;
+                    let name = format!("{}.{}", import.module, import.name);
+                    if import.module != PREVIEW1 {
+                        return unsupported(format!(
+                            "it imports `{name}`; a WASI 0.1 command imports from `{PREVIEW1}` only"
+                        ));
+                    }
+                    if !matches!(import.ty, TypeRef::Func(_) | TypeRef::FuncExact(_)) {
+                        return unsupported(format!("it imports `{name}`, which is not a function there"));
+                    }
+                    if !crate::host::offers(import.name) {
+                        return unsupported(format!("it imports `{name}`, which WASI 0.1 does not have"));
+                    }
+                }
+            }
+            Payload::ExportSection(exports) => {
+                for export in exports {
+                    let export = export.map_err(malformed)?;
+                    start |= export.name == "_start" && export.kind == ExternalKind::Func;
+                    memory |= export.name == "memory" && export.kind == ExternalKind::Memory;
+                }
+            }
+            _ => {}
+        }
+    }
+    if !start {
+        return unsupported(
+            "it exports no function `_start`, so it is not a command (a library or a reactor cannot answer requests)",
+        );
+    }
+    if !memory {
+        return unsupported("it exports no `memory`, which a WASI 0.1 command must");
+    }
+    Ok(())
+}
