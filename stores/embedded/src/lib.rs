@@ -1,1 +1,323 @@
-//! 
+//! The embedded metadata store: [`contract::Store`] in one file of the node's data folder, on redb.
+//!
+//! Reads run on the caller's thread against redb's snapshots. Changes go to one writer thread:
+//!
+//! 1. a caller puts its change into a bounded queue (when it is full the caller waits: it would wait for the disk anyway),
+//! 2. the writer takes all that wait, up to [`BATCH`], and applies them one after the other to one transaction, each with
+//!    its own revision and its own verdict on its expectation,
+//! 3. one commit, one flush to the disk, for all of them,
+//! 4. watchers are told, then the callers: whoever has an answer can rely on the disk and on the watchers' order.
+//!
+//! A crash leaves the state of some commit: a change is whole or absent, and all that was answered is there.
+//!
+//! The file is made under another name and linked to its own once it is complete, so that a crash at the very first
+//! start leaves no half-made store.
+
+#![forbid(unsafe_code)]
+
+mod writer;
+
+use contract::{Change, Entry, Expect, Revision, Store, StoreError, Watch};
+use redb::{Database, DatabaseError, ReadableDatabase, TableDefinition};
+use std::{
+    fs, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, SyncSender},
+    },
+    thread::JoinHandle,
+};
+use writer::{Command, Operation, Watcher};
+
+/// Changes that share one flush at most.
+pub const BATCH: usize = 256;
+
+/// Changes that a watcher may lag behind. One that falls further behind loses its place: its [`Watch`] ends, and it
+/// lists and watches anew.
+pub const WATCH_LAG: usize = 16 * 1024;
+
+/// Bytes of the file that are kept in memory. Metadata is small, and read once at start.
+const CACHE: usize = 1 << 20;
+
+const KEY_LIMIT: usize = 512;
+const VALUE_LIMIT: usize = 1 << 20;
+
+/// A key's revision and value.
+const ENTRIES: TableDefinition<'_, &str, (u64, &[u8])> = TableDefinition::new("entries");
+/// Under `revision` the store's last revision.
+const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
+const REVISION: &str = "revision";
+
+/// The store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process has it.
+    #[error(
+        "the store {path} is in use by another process: a data folder serves one node at a time; stop the other one"
+    )]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its content is not a store's.
+    #[error(
+        "the store {path} is damaged ({reason}): restore it from a backup, or move it away and deploy again"
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The operating system refused.
+    #[error("cannot open the store {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's word.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    fn new(path: &Path, error: redb::Error) -> Self {
+        let path = path.to_owned();
+        match error {
+            redb::Error::DatabaseAlreadyOpen => Self::Locked { path },
+            redb::Error::Io(source)
+                if source.kind() != io::ErrorKind::InvalidData
+                    && source.kind() != io::ErrorKind::UnexpectedEof =>
+            {
+                Self::Io { path, source }
+            }
+            other => Self::Corrupt {
+                path,
+                reason: other.to_string(),
+            },
+        }
+    }
+}
+
+/// The store. Dropping it waits for the changes that are under way.
+pub struct Embedded {
+    database: Arc<Database>,
+    watchers: Arc<Mutex<Vec<Watcher>>>,
+    /// `None` only while dropping.
+    queue: Option<SyncSender<Command>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Embedded {
+    /// Opens the store in this file, and makes it if there is none. The folder must exist.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        // redb asserts its way out of some damaged files.
+        let opened = catch_unwind(AssertUnwindSafe(|| open_or_create(path)));
+        let (database, revision) = opened.unwrap_or_else(|panic| {
+            let reason = panic.downcast_ref::<String>().cloned();
+            let reason = reason.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Err(OpenError::Corrupt {
+                path: path.to_owned(),
+                reason: reason.unwrap_or_else(|| "it cannot be read".to_owned()),
+            })
+        })?;
+        let database = Arc::new(database);
+        let watchers = Arc::new(Mutex::new(Vec::new()));
+        let (queue, commands) = mpsc::sync_channel(BATCH);
+        let writer = writer::Writer::new(Arc::clone(&database), Arc::clone(&watchers), revision);
+        let writer = std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || writer.run(&commands))
+            .map_err(|source| OpenError::Io {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            database,
+            watchers,
+            queue: Some(queue),
+            writer: Some(writer),
+        })
+    }
+
+    fn change(&self, operation: Operation, expect: Expect) -> Result<Revision, StoreError> {
+        let stopped = |key: &str| {
+            StoreError::storage(
+                format!("change `{key}`"),
+                "its writer has stopped; restart the node",
+            )
+        };
+        let key = operation.key().to_owned();
+        let (reply, answer) = mpsc::sync_channel(1);
+        let queue = self.queue.as_ref().ok_or_else(|| stopped(&key))?;
+        queue
+            .send(Command {
+                operation,
+                expect,
+                reply,
+            })
+            .map_err(|_| stopped(&key))?;
+        answer.recv().map_err(|_| stopped(&key))?
+    }
+}
+
+fn open_or_create(path: &Path) -> Result<(Database, u64), OpenError> {
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let draft = path.with_added_extension("new");
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
+        _ => {}
+    }
+    let builder = || {
+        let mut builder = Database::builder();
+        builder.set_cache_size(CACHE);
+        builder
+    };
+    let database = if path.try_exists().map_err(io)? {
+        builder()
+            .open(path)
+            .map_err(|error: DatabaseError| OpenError::new(path, error.into()))?
+    } else {
+        let file = fs::File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&draft)
+            .map_err(io)?;
+        let database = builder()
+            .create_file(file)
+            .map_err(|error| OpenError::new(path, error.into()))?;
+        initialise(&database).map_err(|error| OpenError::new(path, error))?;
+        // A link, unlike a rename, never replaces a store that another process made meanwhile.
+        fs::hard_link(&draft, path).map_err(io)?;
+        fs::remove_file(&draft).map_err(io)?;
+        let folder = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        fs::File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(io)?;
+        database
+    };
+    let revision = last_revision(&database).map_err(|error| OpenError::new(path, error))?;
+    Ok((database, revision))
+}
+
+fn initialise(database: &Database) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    transaction.open_table(ENTRIES)?;
+    transaction.open_table(COUNTERS)?.insert(REVISION, 0)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+fn last_revision(database: &Database) -> Result<u64, redb::Error> {
+    let transaction = database.begin_read()?;
+    transaction.open_table(ENTRIES)?;
+    let counter = transaction.open_table(COUNTERS)?.get(REVISION)?;
+    Ok(counter
+        .ok_or_else(|| redb::Error::Corrupted("it has no revision".to_owned()))?
+        .value())
+}
+
+fn check_key(key: &str) -> Result<(), StoreError> {
+    let reason = if key.is_empty() || key.len() > KEY_LIMIT {
+        "a key has 1 to 512 bytes"
+    } else if !key
+        .bytes()
+        .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/'))
+    {
+        "a key has only a-z, 0-9, `-`, `.`, `_` and `/`"
+    } else {
+        return Ok(());
+    };
+    Err(StoreError::Invalid {
+        key: key.to_owned(),
+        reason,
+    })
+}
+
+fn read<T>(attempt: &str, act: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreError> {
+    act().map_err(|error| StoreError::storage(attempt, error))
+}
+
+impl Store for Embedded {
+    fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+        check_key(key)?;
+        read(&format!("read `{key}`"), || {
+            let found = self.database.begin_read()?.open_table(ENTRIES)?.get(key)?;
+            Ok(found.map(|found| entry(key, found.value())))
+        })
+    }
+
+    fn put(&self, key: &str, value: &[u8], expect: Expect) -> Result<Revision, StoreError> {
+        check_key(key)?;
+        if value.len() > VALUE_LIMIT {
+            return Err(StoreError::Invalid {
+                key: key.to_owned(),
+                reason: "a value has at most 1 MiB",
+            });
+        }
+        self.change(
+            Operation::Put {
+                key: key.to_owned(),
+                value: value.to_vec(),
+            },
+            expect,
+        )
+    }
+
+    fn delete(&self, key: &str, expect: Expect) -> Result<Revision, StoreError> {
+        check_key(key)?;
+        self.change(Operation::Delete { key: key.to_owned() }, expect)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
+        read(&format!("list `{prefix}`"), || {
+            let table = self.database.begin_read()?.open_table(ENTRIES)?;
+            let mut entries = Vec::new();
+            for found in table.range(prefix..)? {
+                let (key, value) = found?;
+                if !key.value().starts_with(prefix) {
+                    break;
+                }
+                entries.push(entry(key.value(), value.value()));
+            }
+            Ok(entries)
+        })
+    }
+
+    fn watch(&self, prefix: &str) -> Result<Watch, StoreError> {
+        let (changes, watch) = mpsc::sync_channel(WATCH_LAG);
+        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        watchers.push(Watcher {
+            prefix: prefix.to_owned(),
+            changes,
+        });
+        Ok(watch)
+    }
+}
+
+fn entry(key: &str, (revision, value): (u64, &[u8])) -> Entry {
+    Entry {
+        key: key.to_owned(),
+        value: value.to_vec(),
+        revision: Revision(revision),
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has said so already.
+            let _ = writer.join();
+        }
+    }
+}
