@@ -1,0 +1,95 @@
+# Millpond's commands. `make` alone lists them. Outputs go to target/ (cargo) and build/ (everything else).
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-bench build guests examples demo test test-long lint bench bench-node generate clean
+
+WATCHDOG  := timeout --kill-after=10
+PYTHON    := build/venv/bin/python
+XTASK     := target/release/xtask
+# One test program may take ten minutes; one that hangs is killed and fails.
+CARGO_TEST := cargo test --release --workspace --config 'target."cfg(unix)".runner = ["timeout", "--kill-after=10", "600"]'
+
+help: ## List these commands
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: ## Install what is missing on a Debian machine: clang, wasi-libc, the pinned Rust, pytest
+	@scripts/setup-debian.sh
+
+setup-bench:
+	@scripts/setup-debian.sh bench
+
+build: setup guests examples ## Build the node, the command, the chores, the guests and the examples
+	cargo build --release --workspace
+
+demo: setup examples ## Start a node, deploy every example to it, invoke each, compare the answers
+	cargo build --release --package millpond-cli
+	@python3 scripts/demo.py
+
+test: build ## Run all tests: unit, property, conformance, examples, end to end
+	$(CARGO_TEST)
+	$(WATCHDOG) 300 $(MAKE) --no-print-directory -C examples check
+	$(WATCHDOG) 1200 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
+	$(XTASK) floors
+
+test-long: build build/tools/bin/cargo-deny ## The tests that take long, and licences and advisories of dependencies
+	build/tools/bin/cargo-deny check licenses bans sources
+	@if build/tools/bin/cargo-deny fetch db; then build/tools/bin/cargo-deny check advisories; \
+	 else echo "advisories: skipped, because their database cannot be fetched from here"; fi
+	MILLPOND_TEST_LONG=1 $(CARGO_TEST)
+	MILLPOND_TEST_LONG=1 $(WATCHDOG) 3600 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
+
+lint: build ## Check the format, clippy's word, the floors, and that generated files are fresh
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- --deny warnings
+	$(XTASK) floors
+	$(XTASK) schema --check
+	$(XTASK) spec --check
+
+generate: build ## Write the generated files anew: schemas, and the table of SPECIFICATION.md
+	$(XTASK) schema
+	$(XTASK) spec
+
+bench: bench-node ## Measure everything that SPECIFICATION.md promises
+
+bench-node: setup-bench build ## Churn, ping, payloads and examples against their peers
+	target/release/millpond-bench node
+	$(XTASK) spec
+
+clean: ## Delete what was built
+	cargo clean
+	rm -rf build
+	$(MAKE) --no-print-directory -C examples clean
+
+build/tools/bin/cargo-deny:
+	cargo install --locked --root build/tools --version 0.20.2 cargo-deny
+
+# --- guests: small programs that the tests and benches run -----------------------------------------------------------
+
+GUESTS        := $(patsubst tests/guests/%.c,build/guests/%.wasm,$(wildcard tests/guests/*.c)) \
+                 $(patsubst tests/guests/%.rs,build/guests/%.wasm,$(wildcard tests/guests/*.rs))
+NATIVE_GUESTS := build/guests/ping.native build/guests/echo.native
+C_FLAGS       := -std=c17 -O2 -Wall -Wextra -Werror
+# wasi-libc of Debian 12 is found by this name of the target, which clang would rather see changed.
+C_TO_WASM     := clang-22 --target=wasm32-wasi -Wno-deprecated -D_GNU_SOURCE $(C_FLAGS) -Wl,--strip-all
+
+guests: setup $(GUESTS) $(NATIVE_GUESTS) ## Compile tests/guests to build/guests
+
+build/guests/ping.wasm: LINK := -nostdlib -Wl,-z,stack-size=4096
+
+build/guests/%.wasm: tests/guests/%.c Makefile | build/guests
+	$(C_TO_WASM) $(LINK) -o $@ $<
+
+build/guests/%.wasm: tests/guests/%.rs Makefile | build/guests
+	rustc --edition 2024 --target wasm32-wasip1 -O -C strip=symbols -o $@ $<
+
+build/guests/%.native: tests/guests/%.c Makefile | build/guests
+	clang-22 $(C_FLAGS) -static -o $@ $<
+
+build/guests:
+	mkdir -p $@
+
+# --- examples --------------------------------------------------------------------------------------------------------
+
+examples: setup ## Compile examples/ to build/examples
+	@$(MAKE) --no-print-directory -C examples wasm native

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Brings a Debian machine to where Millpond can be built and tested. Only what is missing is installed; when nothing is,
+# nothing is asked of the network and the call ends within a second.
+#
+#   scripts/setup-debian.sh          what `make demo` and `make test` need
+#   scripts/setup-debian.sh bench    that, and the load generator and profiler of `make bench`
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+venv=build/venv
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        die "these packages are missing and this is neither root nor is there sudo; run as root: $*"
+    fi
+}
+
+# --- Debian packages: each is wanted for one file that is then there -------------------------------------------------
+missing=()
+want() { # PACKAGE FILE-OR-COMMAND
+    case $2 in
+        /*) [ -e "$2" ] || missing+=("$1") ;;
+        *) command -v "$2" >/dev/null || missing+=("$1") ;;
+    esac
+}
+
+want gcc cc                                             # links Rust programs
+want libc6-dev /usr/include/stdio.h
+want make make
+want curl curl                                          # README's walk, and the end-to-end suite
+want python3 python3
+want clang-22 clang-22                                  # C guests
+want lld-22 wasm-ld-22
+want wasi-libc /usr/lib/wasm32-wasi/libc.a
+want libclang-rt-22-dev-wasm32 /usr/lib/llvm-22/lib/clang/22/lib/wasi/libclang_rt.builtins-wasm32.a
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+case ${1-} in
+    '') ;;
+    bench)
+        want wrk wrk
+        want valgrind valgrind
+        ;;
+    *) die "unknown word \`$1\`: say nothing, or \`bench\`" ;;
+esac
+
+if [ ${#missing[@]} -gt 0 ]; then
+    command -v apt-get >/dev/null || die "this is not a Debian system: install what these packages hold, then call again: ${missing[*]}"
+    say "installing ${missing[*]}"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -q update ||
+        say "apt-get update failed; trying with the lists that are here"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qy install --no-install-recommends "${missing[@]}" ||
+        die "apt-get could not install ${missing[*]}. clang 22 is in Debian 12's security archive: is it in your sources?"
+fi
+
+# --- The Rust toolchain of rust-toolchain.toml -----------------------------------------------------------------------
+toolchain_is_here() {
+    [ "$(rustc --version 2>/dev/null | cut -d' ' -f2)" = "$channel" ] &&
+        [ -d "$(rustc --print target-libdir --target wasm32-wasip1)" ] &&
+        cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1
+}
+
+if ! toolchain_is_here; then
+    command -v rustup >/dev/null || die "rustup is missing: install it (https://rustup.rs), then call again"
+    say "installing Rust $channel"
+    rustup toolchain install "$channel" --profile minimal --component clippy --component rustfmt --target wasm32-wasip1
+    toolchain_is_here || die "Rust $channel is installed but is not what \`rustc\` means here; see \`rustup show\`"
+fi
+
+# --- Python packages of the tests, in a folder of their own ----------------------------------------------------------
+if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
+    say "installing tests/requirements.txt into $venv"
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r tests/requirements.txt
+    cp tests/requirements.txt "$venv/installed.txt"
+fi
