@@ -21,6 +21,32 @@ pub struct Grant {
     pub protocol: Protocol,
 }
 
+/// Whether an environment variable's name is the platform's own: it tells about the request (CGI/1.1, RFC 3875
+/// section 4.1, whose `HTTP_` names come from the request's headers) or about the function (`MILLPOND_`). A manifest
+/// that sets one is mistaken; a guest never sees its value.
+pub fn is_reserved_variable(name: &str) -> bool {
+    const META_VARIABLES: [&str; 17] = [
+        "AUTH_TYPE",
+        "CONTENT_LENGTH",
+        "CONTENT_TYPE",
+        "GATEWAY_INTERFACE",
+        "PATH_INFO",
+        "PATH_TRANSLATED",
+        "QUERY_STRING",
+        "REMOTE_ADDR",
+        "REMOTE_HOST",
+        "REMOTE_IDENT",
+        "REMOTE_USER",
+        "REQUEST_METHOD",
+        "SCRIPT_NAME",
+        "SERVER_NAME",
+        "SERVER_PORT",
+        "SERVER_PROTOCOL",
+        "SERVER_SOFTWARE",
+    ];
+    name.starts_with("HTTP_") || name.starts_with("MILLPOND_") || META_VARIABLES.contains(&name)
+}
+
 /// How a command's standard output becomes a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {

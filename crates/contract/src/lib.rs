@@ -30,7 +30,7 @@ pub mod conformance;
 
 pub use engine::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Usage};
 pub use fault::Fault;
-pub use grant::{Grant, Limits, Protocol};
+pub use grant::{Grant, Limits, Protocol, is_reserved_variable};
 pub use head::{Head, HeadBuilder};
 pub use names::{Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber};
 pub use policy::{Admission, Job, Load, Policy, Rank, Refusal, Stop, Time};
