@@ -203,7 +203,11 @@ pub struct HttpTrigger {
     #[schemars(regex(pattern = "^/"), extend("examples" = ["/resize/{size}", "/files/{*path}"]))]
     pub path: String,
     /// Methods that match, upper-case: one or a list. Any, when absent.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "one_or_many"
+    )]
     #[schemars(with = "schema::Methods")]
     pub method: Vec<String>,
     /// The host that matches, in lower case, without a port. Any, when absent.
@@ -231,7 +235,10 @@ impl Function {
     pub fn protocol(&self) -> contract::Protocol {
         match self.protocol {
             Protocol::Raw => contract::Protocol::Raw {
-                content_type: self.content_type.clone().unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned()),
+                content_type: self
+                    .content_type
+                    .clone()
+                    .unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned()),
             },
             Protocol::Cgi => contract::Protocol::Cgi,
         }
@@ -239,7 +246,10 @@ impl Function {
 
     /// The environment variables, sorted by name.
     pub fn environment(&self) -> Vec<(String, String)> {
-        self.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+        self.env
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     }
 }
 
@@ -264,7 +274,10 @@ fn one() -> u32 {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 fn is_one(n: &u32) -> bool {
     *n == 1
 }
@@ -289,15 +302,22 @@ mod duration {
     use std::time::Duration;
 
     #[expect(clippy::ref_option, reason = "serde calls it with a reference")]
-    pub(super) fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         match duration {
             Some(duration) => serializer.collect_str(&contract::format_duration(*duration)),
             None => serializer.serialize_none(),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| contract::parse_duration(&text)).transpose().map_err(serde::de::Error::custom)
+        text.map(|text| contract::parse_duration(&text))
+            .transpose()
+            .map_err(serde::de::Error::custom)
     }
 }

@@ -10,7 +10,9 @@ use std::{borrow::Cow, sync::LazyLock};
 const TITLE: &str = "millpond.toml";
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let generator = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true).into_generator();
+    let generator = SchemaSettings::draft2020_12()
+        .with(|s| s.inline_subschemas = true)
+        .into_generator();
     let mut schema = generator.into_root_schema_for::<crate::Manifest>();
     schema.insert("title".to_owned(), TITLE.into());
     schema.to_value()
@@ -19,6 +21,11 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
 /// The JSON schema (draft 2020-12) of a manifest, as it stands in `docs/manifest.schema.json`.
 pub fn schema() -> &'static Value {
     &SCHEMA
+}
+
+/// The schema as text, as it stands in the repository.
+pub fn schema_text() -> String {
+    format!("{:#}\n", *SCHEMA)
 }
 
 /// Formats that the reader checks beside the schema's own words.

@@ -1,0 +1,503 @@
+//! What a schema cannot say.
+
+use crate::{
+    Diagnostic, Manifest, Protocol,
+    diagnostic::Diagnostics,
+    model::{Function, HttpTrigger},
+    reader::{Spans, join, nearest, nth},
+};
+use std::{collections::HashMap, net::Ipv6Addr};
+
+/// First segments of paths that the data plane keeps for itself.
+const RESERVED_SEGMENTS: [&str; 5] = ["function", "async-function", "healthz", "readyz", "2015-03-31"];
+
+/// Variables that every request sets (RFC 3875, section 4.1, and what is usual beside it).
+const REQUEST_VARIABLES: [&str; 20] = [
+    "AUTH_TYPE",
+    "CONTENT_LENGTH",
+    "CONTENT_TYPE",
+    "DOCUMENT_ROOT",
+    "GATEWAY_INTERFACE",
+    "PATH_INFO",
+    "PATH_TRANSLATED",
+    "QUERY_STRING",
+    "REMOTE_ADDR",
+    "REMOTE_HOST",
+    "REMOTE_IDENT",
+    "REMOTE_PORT",
+    "REMOTE_USER",
+    "REQUEST_METHOD",
+    "REQUEST_URI",
+    "SCRIPT_NAME",
+    "SERVER_NAME",
+    "SERVER_PORT",
+    "SERVER_PROTOCOL",
+    "SERVER_SOFTWARE",
+];
+const REQUEST_PREFIXES: [&str; 2] = ["HTTP_", "MILLPOND_"];
+
+/// Arguments and environment of one function, in bytes: they are written into every sandbox.
+const MAXIMUM_START: usize = 64 << 10;
+
+/// A rule that was broken, and what to try.
+type Broken = (String, String);
+
+fn broken(reason: impl Into<String>, help: impl Into<String>) -> Result<(), Broken> {
+    Err((reason.into(), help.into()))
+}
+
+pub(crate) fn check(manifest: &Manifest, spans: &Spans, faults: &mut Diagnostics) {
+    let mut rules = Rules { spans, faults };
+    for (name, function) in &manifest.function {
+        rules.function(function, &join("function", name.as_str()));
+    }
+    rules.triggers(manifest);
+}
+
+struct Rules<'a> {
+    spans: &'a Spans,
+    faults: &'a mut Diagnostics,
+}
+
+impl Rules<'_> {
+    fn check(&mut self, code: &str, at: &str, result: Result<(), Broken>) {
+        if let Err((reason, help)) = result {
+            let diagnostic = Diagnostic::new(code, at, format!("`{at}` {reason}"));
+            self.faults
+                .push(diagnostic.span(self.spans.value(at)).label("here").help(help));
+        }
+    }
+
+    fn function(&mut self, function: &Function, at: &str) {
+        if let Some(content_type) = &function.content_type {
+            let path = join(at, "content_type");
+            if function.protocol == Protocol::Cgi {
+                let help = "remove it, or remove `protocol = \"cgi\"`";
+                self.check(
+                    "contradiction",
+                    &path,
+                    broken(
+                        "is set beside `protocol = \"cgi\"`, where the function says it",
+                        help,
+                    ),
+                );
+            } else {
+                self.check("bad-content-type", &path, media_type(content_type));
+            }
+        }
+        let variables = join(at, "env");
+        for name in function.env.keys() {
+            let path = join(&variables, name);
+            if let Err((reason, help)) = variable(name) {
+                let diagnostic = Diagnostic::new("bad-variable", &path, format!("`{path}` {reason}"));
+                self.faults.push(
+                    diagnostic
+                        .span(self.spans.key(&path))
+                        .label("this name")
+                        .help(help),
+                );
+            }
+        }
+        let start = function
+            .env
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 2)
+            .sum::<usize>()
+            + function
+                .arguments
+                .iter()
+                .map(|argument| argument.len() + 1)
+                .sum::<usize>();
+        if start > MAXIMUM_START {
+            let reason =
+                format!("has {start} bytes of arguments and environment; it may have {MAXIMUM_START}");
+            self.check(
+                "too-large",
+                at,
+                broken(reason, "send what is large with the request"),
+            );
+        }
+        let grants = join(at, "grants");
+        for (i, grant) in function.grants.http.iter().enumerate() {
+            self.check(
+                "bad-host",
+                &join(&nth(&join(&grants, "http"), i), "host"),
+                host(&grant.host),
+            );
+        }
+        for (i, grant) in function.grants.s3.iter().enumerate() {
+            self.check(
+                "bad-bucket",
+                &join(&nth(&join(&grants, "s3"), i), "bucket"),
+                bucket(&grant.bucket),
+            );
+        }
+    }
+
+    fn triggers(&mut self, manifest: &Manifest) {
+        // One table of patterns for each host and method, as the routes are looked up.
+        let mut tables: HashMap<(Option<&str>, Option<&str>), matchit::Router<usize>> = HashMap::new();
+        for (i, trigger) in manifest.trigger.http.iter().enumerate() {
+            let at = nth("trigger.http", i);
+            if !manifest.function.contains_key(&trigger.function) {
+                let known = manifest.function.keys().map(contract::Name::as_str);
+                let help = match nearest(trigger.function.as_str(), known.clone()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!(
+                        "functions of this application: {}",
+                        known.collect::<Vec<_>>().join(", ")
+                    ),
+                };
+                let reason = format!(
+                    "names `{}`, which is not a function of this manifest",
+                    trigger.function
+                );
+                self.check("unknown-function", &join(&at, "function"), broken(reason, help));
+            }
+            if let Some(name) = &trigger.host {
+                self.check("bad-host", &join(&at, "host"), host(name));
+            }
+            for (k, name) in trigger.method.iter().enumerate() {
+                let path = join(&at, "method");
+                let path = if trigger.method.len() > 1 {
+                    nth(&path, k)
+                } else {
+                    path
+                };
+                let result = if trigger.method[..k].contains(name) {
+                    broken(format!("lists {name:?} twice"), "")
+                } else {
+                    method(name)
+                };
+                self.check("bad-method", &path, result);
+            }
+            let path = join(&at, "path");
+            if let Err(code_and_rule) = pattern(&trigger.path) {
+                let (code, rule) = code_and_rule;
+                self.check(code, &path, Err(rule));
+                continue;
+            }
+            let methods: Vec<Option<&str>> = match trigger.method.as_slice() {
+                [] => vec![None],
+                methods => methods.iter().map(|method| Some(method.as_str())).collect(),
+            };
+            for method in methods {
+                let table = tables.entry((trigger.host.as_deref(), method)).or_default();
+                if let Err(error) = table.insert(trigger.path.as_str(), i)
+                    && self.route(manifest, i, method, &error)
+                {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Reports a pattern that the route table refused; whether it did.
+    fn route(
+        &mut self,
+        manifest: &Manifest,
+        i: usize,
+        method: Option<&str>,
+        error: &matchit::InsertError,
+    ) -> bool {
+        let triggers = &manifest.trigger.http;
+        let (at, trigger) = (nth("trigger.http", i), &triggers[i]);
+        let matchit::InsertError::Conflict { with } = error else {
+            let reason = format!("is {:?}: {}", trigger.path, error.to_string().to_lowercase());
+            self.check("bad-path", &join(&at, "path"), broken(reason, PATTERN_HELP));
+            return true;
+        };
+        let rival = |other: &HttpTrigger| {
+            other.host == trigger.host
+                && match method {
+                    None => other.method.is_empty(),
+                    Some(method) => other.method.iter().any(|other| other == method),
+                }
+        };
+        let same = |other: &HttpTrigger| shape(&other.path) == shape(&trigger.path);
+        let earlier = || triggers[..i].iter().enumerate().filter(|(_, other)| rival(other));
+        let Some((k, other)) = earlier()
+            .find(|(_, other)| same(other))
+            .or_else(|| earlier().find(|(_, other)| other.path == *with))
+            .or_else(|| earlier().next())
+        else {
+            return false;
+        };
+        let (code, what) = if same(other) {
+            ("duplicate-route", "the same requests as")
+        } else {
+            ("ambiguous-route", "requests that cannot be told from those of")
+        };
+        let reason = format!(
+            "({}, for `{}`) matches {what} `trigger.http[{k}]` ({}, for `{}`)",
+            said(trigger, method),
+            trigger.function,
+            said(other, method),
+            other.function
+        );
+        self.check(
+            code,
+            &at,
+            broken(
+                reason,
+                "remove one, or give them different methods, hosts or paths",
+            ),
+        );
+        true
+    }
+}
+
+/// A route as a person would say it: `GET img.example.org/resize/{size}`.
+fn said(trigger: &HttpTrigger, method: Option<&str>) -> String {
+    format!(
+        "{} {}{}",
+        method.unwrap_or("any method"),
+        trigger.host.as_deref().unwrap_or_default(),
+        trigger.path
+    )
+}
+
+/// A pattern without the names of its parameters.
+fn shape(pattern: &str) -> String {
+    let mut shape = String::new();
+    let mut inside = false;
+    for c in pattern.chars() {
+        match c {
+            '{' => inside = true,
+            '}' => inside = false,
+            _ if inside && c != '*' => continue,
+            _ => {}
+        }
+        shape.push(c);
+    }
+    shape
+}
+
+fn token(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+fn method(name: &str) -> Result<(), Broken> {
+    let upper = name.to_ascii_uppercase();
+    if !token(name) {
+        broken(
+            format!("is {name:?}, not an HTTP method"),
+            "for example \"GET\"; leave it out for any method",
+        )
+    } else if upper != name {
+        broken(
+            format!("is {name:?}; methods are case-sensitive"),
+            format!("write \"{upper}\""),
+        )
+    } else {
+        Ok(())
+    }
+}
+
+fn media_type(value: &str) -> Result<(), Broken> {
+    let help = "for example \"image/png\" or \"text/html; charset=utf-8\"";
+    if !value.bytes().all(|b| matches!(b, b' '..=b'~' | b'\t')) || value.trim() != value {
+        return broken(format!("is {value:?}, which cannot stand in a header"), help);
+    }
+    let mut parts = value.split(';');
+    let media = parts.next().unwrap_or_default().trim_end();
+    let good = media
+        .split_once('/')
+        .is_some_and(|(kind, subtype)| token(kind) && token(subtype))
+        && parts.all(|part| {
+            part.trim()
+                .split_once('=')
+                .is_some_and(|(name, value)| token(name) && !value.is_empty())
+        });
+    if good {
+        Ok(())
+    } else {
+        broken(format!("is {value:?}, not a media type"), help)
+    }
+}
+
+fn variable(name: &str) -> Result<(), Broken> {
+    let start = name
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    if !start || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        broken(
+            "is not the name of a variable",
+            "use A-Z, a-z, 0-9 and `_`, beginning with a letter or `_`",
+        )
+    } else if REQUEST_VARIABLES.contains(&name)
+        || REQUEST_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    {
+        broken(
+            "is a variable that every request sets itself",
+            "choose another name",
+        )
+    } else {
+        Ok(())
+    }
+}
+
+fn bucket(name: &str) -> Result<(), Broken> {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let good = (3..=63).contains(&name.len())
+        && name.bytes().all(|b| inner(b) || b == b'-' || b == b'.')
+        && name.bytes().next().is_some_and(inner)
+        && name.bytes().last().is_some_and(inner);
+    let help = "use 3 to 63 of a-z, 0-9, `-` and `.`, beginning and ending with a letter or digit";
+    if good {
+        Ok(())
+    } else {
+        broken(format!("is {name:?}, not the name of a bucket"), help)
+    }
+}
+
+fn host(name: &str) -> Result<(), Broken> {
+    let address = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Some(address) = address {
+        return match address.parse::<Ipv6Addr>() {
+            Ok(parsed) if parsed.to_string() == address => Ok(()),
+            Ok(parsed) => broken(
+                format!("is {name:?}, an address in another form than usual"),
+                format!("write \"[{parsed}]\""),
+            ),
+            Err(_) => broken(
+                format!("is {name:?}, not an address"),
+                "for example \"[2001:db8::1]\"",
+            ),
+        };
+    }
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let reason = format!("is {name:?}, not the name of a host");
+    if name.contains("://") || name.contains('/') {
+        broken(reason, "write the name alone, without a scheme or path")
+    } else if name.contains(':') {
+        broken(
+            reason,
+            "write it without a port: it matches whatever port the request came in by",
+        )
+    } else if name.contains('*') {
+        broken(
+            reason,
+            "patterns of hosts are not available; name each host, or leave it out for any",
+        )
+    } else if name.bytes().any(|b| b.is_ascii_uppercase()) {
+        broken(
+            format!("is {name:?}; hosts are written in lower case"),
+            format!("write {:?}", name.to_ascii_lowercase()),
+        )
+    } else if name.len() > 253 || !name.split('.').all(label) {
+        broken(reason, "for example \"img.example.org\"")
+    } else {
+        Ok(())
+    }
+}
+
+const PATTERN_HELP: &str =
+    "for example \"/resize/{size}\" or \"/files/{*path}\"; one parameter in each segment";
+
+/// Checks a path pattern beyond what the route table itself refuses. The characters are checked first: the table is
+/// handed ASCII only.
+fn pattern(text: &str) -> Result<(), (&'static str, Broken)> {
+    let bad = |reason: String, help: &str| Err(("bad-path", (reason, help.to_owned())));
+    let Some(rest) = text.strip_prefix('/') else {
+        return bad(format!("is {text:?}; a path begins with `/`"), PATTERN_HELP);
+    };
+    if text.len() > 1024 {
+        return bad(format!("has {} characters; it may have 1024", text.len()), "");
+    }
+    if let Some(c) = text
+        .chars()
+        .find(|c| !c.is_ascii_graphic() || "?#\"<>\\^`|".contains(*c))
+    {
+        let help = match c {
+            '?' => "a pattern matches the path only; the function reads the query from QUERY_STRING",
+            _ => "percent-encode it, as clients will send it",
+        };
+        return bad(format!("contains {c:?}, which cannot stand in a path"), help);
+    }
+    let segment = rest.split('/').next().unwrap_or_default();
+    if RESERVED_SEGMENTS.contains(&segment) {
+        let reason = format!("is {text:?}; paths below `/{segment}` belong to the platform");
+        return Err((
+            "reserved-path",
+            (reason, "choose another first segment".to_owned()),
+        ));
+    }
+    if rest.split('/').any(|segment| segment == "." || segment == "..") {
+        return bad(
+            format!("is {text:?}; clients resolve `.` and `..` before they send a path"),
+            "",
+        );
+    }
+    if !percent_encoded(text) {
+        return bad(
+            format!("is {text:?}; `%` begins two hexadecimal digits"),
+            "write `%25` for the character `%`",
+        );
+    }
+    for (i, name) in parameters(text)
+        .map_err(|reason| ("bad-path", (reason, PATTERN_HELP.to_owned())))?
+        .iter()
+        .enumerate()
+    {
+        let first = name
+            .bytes()
+            .next()
+            .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+        if !first || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            let help = "use letters, digits and `_`, beginning with a letter or `_`";
+            return bad(
+                format!("is {text:?}; {name:?} is not the name of a parameter"),
+                help,
+            );
+        }
+        if parameters(text).is_ok_and(|names| names[..i].contains(name)) {
+            return bad(
+                format!("is {text:?}; it has two parameters `{name}`"),
+                "give each its own name",
+            );
+        }
+    }
+    Ok(())
+}
+
+fn percent_encoded(text: &str) -> bool {
+    text.match_indices('%').all(|(i, _)| {
+        text.as_bytes()
+            .get(i + 1..i + 3)
+            .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
+}
+
+/// The names of a pattern's parameters.
+fn parameters(pattern: &str) -> Result<Vec<&str>, String> {
+    let mut names = Vec::new();
+    let mut rest = pattern;
+    while let Some(i) = rest.find(['{', '}']) {
+        let brace = &rest[i..=i];
+        if rest[i + 1..].starts_with(brace) {
+            rest = &rest[i + 2..];
+        } else if brace == "}" {
+            return Err(format!("is {pattern:?}; a `}}` has no `{{` before it"));
+        } else {
+            let Some(end) = rest[i..].find('}') else {
+                return Err(format!("is {pattern:?}; a `{{` has no `}}` after it"));
+            };
+            let name = &rest[i + 1..i + end];
+            names.push(name.strip_prefix('*').unwrap_or(name));
+            rest = &rest[i + end + 1..];
+        }
+    }
+    Ok(names)
+}
