@@ -6,35 +6,11 @@ use crate::{
     model::{Function, HttpTrigger},
     reader::{Spans, join, nearest, nth},
 };
+use contract::is_reserved_variable;
 use std::{collections::HashMap, net::Ipv6Addr};
 
 /// First segments of paths that the data plane keeps for itself.
 const RESERVED_SEGMENTS: [&str; 5] = ["function", "async-function", "healthz", "readyz", "2015-03-31"];
-
-/// Variables that every request sets (RFC 3875, section 4.1, and what is usual beside it).
-const REQUEST_VARIABLES: [&str; 20] = [
-    "AUTH_TYPE",
-    "CONTENT_LENGTH",
-    "CONTENT_TYPE",
-    "DOCUMENT_ROOT",
-    "GATEWAY_INTERFACE",
-    "PATH_INFO",
-    "PATH_TRANSLATED",
-    "QUERY_STRING",
-    "REMOTE_ADDR",
-    "REMOTE_HOST",
-    "REMOTE_IDENT",
-    "REMOTE_PORT",
-    "REMOTE_USER",
-    "REQUEST_METHOD",
-    "REQUEST_URI",
-    "SCRIPT_NAME",
-    "SERVER_NAME",
-    "SERVER_PORT",
-    "SERVER_PROTOCOL",
-    "SERVER_SOFTWARE",
-];
-const REQUEST_PREFIXES: [&str; 2] = ["HTTP_", "MILLPOND_"];
 
 /// Arguments and environment of one function, in bytes: they are written into every sandbox.
 const MAXIMUM_START: usize = 64 << 10;
@@ -329,9 +305,7 @@ fn variable(name: &str) -> Result<(), Broken> {
             "is not the name of a variable",
             "use A-Z, a-z, 0-9 and `_`, beginning with a letter or `_`",
         )
-    } else if REQUEST_VARIABLES.contains(&name)
-        || REQUEST_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-    {
+    } else if is_reserved_variable(name) {
         broken(
             "is a variable that every request sets itself",
             "choose another name",
