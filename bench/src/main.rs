@@ -1,1 +1,49 @@
-fn main() {}
+//! What the benches measure with, in one binary:
+//!
+//! - `load`: a load generator on one thread and one core, closed loop or open loop, that checks every answer;
+//! - `bare`: an epoll loop with httparse and nothing else, the reference for "a server without a sandbox";
+//! - `fork-exec`: a server that runs a native program for each request, as a stand-in for Nuclio;
+//! - `process`: fork + exec + wait of a native program, over and over.
+//!
+//! Each prints one JSON object. `bench/node/run` starts them in turn, pins the servers to one core and the client to
+//! another, and makes figures of what they say.
+
+#![forbid(unsafe_code)]
+
+mod bare;
+mod fork_exec;
+mod load;
+mod machine;
+mod process;
+mod response;
+mod serve;
+mod statistics;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "millpond-bench", about = "What the benches measure with")]
+enum Command {
+    /// Sends requests and measures the answers.
+    Load(load::Options),
+    /// Answers every request with the same bytes.
+    Bare(bare::Options),
+    /// Runs a native program for every request.
+    ForkExec(fork_exec::Options),
+    /// Runs a native program over and over.
+    Process(process::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Command::parse() {
+        Command::Load(options) => print(&load::run(&options)?),
+        Command::Bare(options) => bare::run(&options),
+        Command::ForkExec(options) => fork_exec::run(&options),
+        Command::Process(options) => print(&process::run(&options)?),
+    }
+}
+
+fn print(report: &impl serde::Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(report)?);
+    Ok(())
+}
