@@ -1,1 +1,36 @@
-//! 
+//! The per-core loop: poll, steal, run, preempt, park.
+//!
+//! One thread for each core, one [`Core`] for each thread, and everything about a request stays on it: it is read, run
+//! and answered there (Sledge, sections 3.3 and 3.4). A turn of the loop is
+//!
+//! ```text
+//!   poll the sockets ─▶ read everything that is ready, queue its requests
+//!   take mail        ─▶ answers from cores that stole from us, wake-ups of parked sandboxes
+//!   run              ─▶ queued requests and preempted sandboxes in the policy's order, a quantum at a time
+//!   flush            ─▶ write all responses; batching the wake-ups of clients saves more than it delays
+//! ```
+//!
+//! Work distribution stands apart from scheduling, as in Sledge: *requests* wait in a deque that idle cores steal from;
+//! a *sandbox* never leaves the core that made it. A stolen request's answer goes back to the core that owns its
+//! connection, by mailbox.
+//!
+//! The sockets belong to a [`Front`], which the gateway provides and which lives on the core's thread. The loop never
+//! blocks but in `epoll_wait`, and never awaits.
+//!
+//! Shutdown: [`Shared::drain`] makes admission refuse and wakes every core; a core is [`Core::drained`] when it owes no answer.
+//! What still runs when the drain's limit is over is dropped with its core.
+
+#![forbid(unsafe_code)]
+
+mod core;
+mod poller;
+mod shared;
+mod sink;
+mod target;
+mod ticker;
+
+pub use core::{Core, CoreOptions, Front, Intake, Seatless};
+pub use poller::{Poller, Readiness};
+pub use shared::{Answer, Failure, Invocation, Response, Shared, Timing};
+pub use target::{Loader, Target, TargetOptions};
+pub use ticker::Ticker;

@@ -3,7 +3,7 @@
 use contract::PrepareError;
 use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, Validator, WasmFeatures};
 
-const PREVIEW1: &str = "wasi_snapshot_preview1";
+
 
 fn unsupported<T>(what: impl Into<String>) -> Result<T, PrepareError> {
     Err(PrepareError::Unsupported(what.into()))
@@ -35,15 +35,16 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
                 for import in imports.into_imports() {
                     let import = import.map_err(malformed)?;
                     let name = format!("{}.{}", import.module, import.name);
-                    if import.module != PREVIEW1 {
+                    if import.module != wasi::MODULE {
                         return unsupported(format!(
-                            "it imports `{name}`; a WASI 0.1 command imports from `{PREVIEW1}` only"
+                            "it imports `{name}`; a WASI 0.1 command imports from `{}` only",
+                            wasi::MODULE
                         ));
                     }
                     if !matches!(import.ty, TypeRef::Func(_) | TypeRef::FuncExact(_)) {
                         return unsupported(format!("it imports `{name}`, which is not a function there"));
                     }
-                    if !crate::host::offers(import.name) {
+                    if !wasi::function(import.name).is_some() {
                         return unsupported(format!("it imports `{name}`, which WASI 0.1 does not have"));
                     }
                 }

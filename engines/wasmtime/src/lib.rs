@@ -95,7 +95,6 @@ impl Wasmtime {
             .total_memories(total)
             .total_tables(total)
             .total_stacks(total)
-            .total_gc_heaps(0)
             .max_memories_per_module(1)
             .max_tables_per_module(1)
             .max_memory_size(4 << 30)

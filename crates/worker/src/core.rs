@@ -1,0 +1,697 @@
+//! One core's loop.
+
+use crate::{
+    Answer, Failure, Invocation, Poller, Readiness, Shared, Target, Ticker, Timing,
+    shared::{Cold, Seat},
+    sink::{Sink, Slot},
+    ticker::Alarm,
+};
+use contract::{
+    Admission, CoreId, Engine, Fault, Input, Job, Policy, Rank, Refusal, RequestId, Sandbox, SpawnError, Step, Stop, Time,
+    Usage,
+};
+use crossbeam_deque::Worker as Deque;
+use slab::Slab;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+    io,
+    sync::{Arc, atomic::Ordering},
+    task::{Wake, Waker},
+    time::{Duration, Instant},
+};
+use telemetry::metrics::{CoreMetrics, Start};
+
+/// The sockets of a core, and what they speak.
+///
+/// All calls come from the core's own thread, between two guests. None may block.
+pub trait Front {
+    /// A descriptor that this front gave the poller is ready. Requests that were read go to [`Intake::submit`].
+    fn ready(&mut self, poller: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>);
+    /// A submitted request has come to its end.
+    fn answer(&mut self, answer: Answer);
+    /// Everything has been read and run that was ready: write. Requests that were read meanwhile (pipelined ones, whose
+    /// predecessors are answered now) go to `intake`.
+    fn flush(&mut self, poller: &Poller, intake: &mut Intake<'_>);
+    /// Closes what has waited too long; says when to ask again.
+    fn expire(&mut self, poller: &Poller, now: Instant) -> Option<Instant>;
+    /// Whether every request was answered and written. Once [`Shared::is_draining`], the front takes no new connections.
+    fn is_quiet(&self) -> bool;
+}
+
+/// What a core is made of.
+#[derive(Clone, Debug)]
+pub struct CoreOptions {
+    /// Responses are written at the latest this long after they became ready, though more requests wait.
+    pub flush_after: Duration,
+}
+
+impl Default for CoreOptions {
+    fn default() -> Self {
+        Self { flush_after: Duration::from_micros(500) }
+    }
+}
+
+/// The requests of one core, as its front sees them.
+pub struct Intake<'a> {
+    queues: &'a mut Queues,
+    /// When the last wait ended: what is read now is counted from here.
+    pub now: Instant,
+}
+
+/// Requests without a sandbox, and what decides about them.
+struct Queues {
+    core: CoreId,
+    shared: Arc<Shared>,
+    policy: Box<dyn Policy>,
+    epoch: Instant,
+    /// What others may steal from.
+    deque: Deque<Box<Invocation>>,
+    /// Taken out of the deque to be compared with preempted sandboxes.
+    staged: Option<Box<Invocation>>,
+    /// No sandbox could be had for these.
+    starved: VecDeque<Box<Invocation>>,
+    /// The longest mean run time among what was queued lately.
+    mean: Duration,
+}
+
+impl Intake<'_> {
+    /// The core that this is.
+    pub fn core(&self) -> CoreId {
+        self.queues.core
+    }
+
+    /// Whether the node is shutting down.
+    pub fn is_draining(&self) -> bool {
+        self.queues.shared.is_draining()
+    }
+
+    /// Queues a request, or gives it back with the reason why not.
+    #[expect(clippy::result_large_err, reason = "the request goes back to where it came from, and nothing is copied")]
+    pub fn submit(&mut self, invocation: Box<Invocation>) -> Result<(), (Box<Invocation>, Refusal)> {
+        let queues = &mut *self.queues;
+        let load = invocation.target.load(queues.shared.is_draining());
+        match queues.policy.admit(queues.time(self.now), &load) {
+            Admission::Refuse(refusal) => Err((invocation, refusal)),
+            // Whether it runs or waits is decided where its place is taken.
+            Admission::Run | Admission::Wait => {
+                invocation.target.queue();
+                queues.mean = queues.mean.max(invocation.target.mean());
+                queues.deque.push(invocation);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Queues {
+    fn time(&self, now: Instant) -> Time {
+        Time::default().after(now.saturating_duration_since(self.epoch))
+    }
+
+    fn seat(&self) -> &Seat {
+        // The core was made with this very table of seats.
+        &self.shared.seats()[usize::from(self.core.0)]
+    }
+
+    fn stage(&mut self) -> Option<&Invocation> {
+        if self.staged.is_none() {
+            self.staged = self.deque.pop();
+        }
+        self.staged.as_deref()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.staged.is_none() && self.deque.is_empty()
+    }
+}
+
+/// A request with a sandbox.
+struct Live {
+    sandbox: Box<dyn Sandbox>,
+    target: Arc<Target>,
+    slot: Slot,
+    home: CoreId,
+    token: u64,
+    id: RequestId,
+    job: Job,
+    expires: Instant,
+    /// When it last stopped running or was made.
+    since: Instant,
+    queue: Duration,
+    run: Duration,
+    spawned: Instant,
+    /// Requests that its sandbox has served before this one.
+    served: u32,
+    /// Its image was loaded for it.
+    cold: bool,
+    /// Distinguishes it from earlier tenants of its place in the slab.
+    serial: u64,
+    parked: bool,
+}
+
+/// A sandbox kept for its version's next request (`reuse`).
+struct Warm {
+    target: Arc<Target>,
+    sandbox: Box<dyn Sandbox>,
+    served: u32,
+}
+
+/// See the crate's introduction.
+pub struct Core<F> {
+    front: F,
+    poller: Poller,
+    queues: Queues,
+    options: CoreOptions,
+    alarm: Arc<Alarm>,
+    metrics: Arc<CoreMetrics>,
+    live: Slab<Live>,
+    preempted: BinaryHeap<Reverse<(Rank, u64, usize)>>,
+    timers: BinaryHeap<Reverse<(Instant, u64, usize)>>,
+    wakers: Vec<Waker>,
+    warm: Vec<Warm>,
+    /// Functions that have requests which wait for one of their own to end.
+    holders: Vec<Arc<Target>>,
+    /// Requests that wait for their image.
+    loading: usize,
+    serial: u64,
+    generation: u64,
+    turn: u64,
+    front_expires: Option<Instant>,
+}
+
+struct SlotWaker {
+    shared: Arc<Shared>,
+    core: CoreId,
+    slot: usize,
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(seat) = self.shared.seat(self.core) {
+            seat.woken.push(self.slot);
+            seat.bell.ring();
+        }
+    }
+}
+
+/// A core that has yet to be given its thread and its front.
+pub struct Seatless {
+    core: CoreId,
+    deque: Deque<Box<Invocation>>,
+    shared: Arc<Shared>,
+    alarm: Arc<Alarm>,
+}
+
+impl Shared {
+    /// A table for this many cores, what each core's thread needs to make its [`Core`], and the ticker of all.
+    pub fn assemble(cores: u16, engines: Vec<Arc<dyn Engine>>) -> io::Result<(Arc<Self>, Vec<Seatless>, Ticker)> {
+        let deques: Vec<_> = (0..cores).map(|_| Deque::new_fifo()).collect();
+        let shared = Self::new(deques.iter().map(Deque::stealer))?;
+        let alarm = Alarm::new();
+        let ticker = Ticker::start(shared.clone(), engines, alarm.clone())?;
+        let seatless = (0..cores)
+            .zip(deques)
+            .map(|(core, deque)| Seatless { core: CoreId(core), deque, shared: shared.clone(), alarm: alarm.clone() })
+            .collect();
+        Ok((shared, seatless, ticker))
+    }
+}
+
+impl Seatless {
+    /// Which core this will be.
+    pub fn core(&self) -> CoreId {
+        self.core
+    }
+
+    /// Called on the thread that will run it. The front gets the poller to watch its listening socket with.
+    pub fn seat<F: Front>(
+        self,
+        policy: Box<dyn Policy>,
+        metrics: Arc<CoreMetrics>,
+        options: CoreOptions,
+        front: impl FnOnce(&Poller) -> io::Result<F>,
+    ) -> io::Result<Core<F>> {
+        let Self { core, deque, shared, alarm } = self;
+        let queues = Queues {
+            core,
+            shared,
+            policy,
+            epoch: Instant::now(),
+            deque,
+            staged: None,
+            starved: VecDeque::new(),
+            mean: Duration::ZERO,
+        };
+        let poller = Poller::new(&queues.seat().bell)?;
+        Ok(Core {
+            front: front(&poller)?,
+            poller,
+            queues,
+            options,
+            alarm,
+            metrics,
+            live: Slab::new(),
+            preempted: BinaryHeap::new(),
+            timers: BinaryHeap::new(),
+            wakers: Vec::new(),
+            warm: Vec::new(),
+            holders: Vec::new(),
+            loading: 0,
+            serial: 0,
+            generation: 0,
+            turn: 0,
+            front_expires: None,
+        })
+    }
+}
+
+/// How often held requests are looked at for those whose time is over.
+const SWEEP: Duration = Duration::from_millis(10);
+/// How long a request that found no sandbox waits before it tries again, if none of this core's sandboxes ends before.
+const STARVED: Duration = Duration::from_millis(1);
+
+impl<F: Front> Core<F> {
+    /// Whether nothing is owed to anybody.
+    pub fn drained(&self) -> bool {
+        self.live.is_empty()
+            && self.queues.is_empty()
+            && self.queues.starved.is_empty()
+            && self.loading == 0
+            && !self.holders.iter().any(|target| target.is_holding())
+            && self.front.is_quiet()
+    }
+
+    /// One turn of the loop: waits at most `budget` for something to do, and does what there is.
+    pub fn turn(&mut self, budget: Duration) -> io::Result<()> {
+        self.wait(budget)?;
+        let begun = Instant::now();
+        let now = begun;
+        for (token, readiness) in self.poller.events() {
+            if token == Poller::MAIL {
+                self.queues.seat().bell.quiet();
+            } else {
+                self.front.ready(&self.poller, token, readiness, &mut Intake { queues: &mut self.queues, now });
+            }
+        }
+        self.take_mail();
+        let now = self.run(now);
+        self.front.flush(&self.poller, &mut Intake { queues: &mut self.queues, now });
+        if self.front_expires.is_none_or(|at| at <= now) {
+            self.front_expires = self.front.expire(&self.poller, now);
+        }
+        self.upkeep(now);
+        let (runnable, live) = (self.preempted.len(), self.live.len());
+        self.metrics.sandboxes.set(count(live + self.warm.len()));
+        self.metrics.runnable.set(count(runnable + self.queues.deque.len()));
+        self.metrics.parked.set(count(live.saturating_sub(runnable)));
+        self.metrics.busy(begun.elapsed());
+        Ok(())
+    }
+
+    fn wait(&mut self, budget: Duration) -> io::Result<()> {
+        if !self.queues.is_empty() || !self.preempted.is_empty() {
+            return self.poller.wait(Some(Duration::ZERO));
+        }
+        let now = Instant::now();
+        let mut timeout = budget;
+        let mut until = |moment: Instant| timeout = timeout.min(moment.saturating_duration_since(now));
+        if let Some(Reverse((moment, ..))) = self.timers.peek() {
+            until(*moment);
+        }
+        if let Some(moment) = self.front_expires {
+            until(moment);
+        }
+        if !self.holders.is_empty() {
+            timeout = timeout.min(SWEEP);
+        }
+        if !self.queues.starved.is_empty() {
+            timeout = timeout.min(STARVED);
+        }
+        let seat = self.queues.seat();
+        seat.bell.expect();
+        if !seat.answers.is_empty()
+            || !seat.loaded.is_empty()
+            || !seat.woken.is_empty()
+            || self.queues.shared.anything_to_steal(self.queues.core) {
+            timeout = Duration::ZERO;
+        }
+        // epoll counts in nanoseconds here, but a timer fires late rather than early.
+        let waited = self.poller.wait(Some(timeout));
+        self.queues.seat().bell.unexpect();
+        waited
+    }
+
+    fn take_mail(&mut self) {
+        while let Some(answer) = self.queues.seat().answers.pop() {
+            self.front.answer(answer);
+        }
+        while let Some(invocation) = self.queues.seat().loaded.pop() {
+            self.loading -= 1;
+            self.queues.deque.push(invocation);
+        }
+        while let Some(slot) = self.queues.seat().woken.pop() {
+            self.unpark(slot, None);
+        }
+    }
+
+    /// A parked sandbox can go on; `serial` guards against a timer of an earlier tenant.
+    fn unpark(&mut self, slot: usize, serial: Option<u64>) {
+        if let Some(live) = self.live.get_mut(slot)
+            && live.parked
+            && serial.is_none_or(|serial| serial == live.serial)
+        {
+            live.parked = false;
+            live.job.enqueued = self.queues.time(Instant::now());
+            self.preempted.push(Reverse((self.queues.policy.rank(&live.job), live.serial, slot)));
+        }
+    }
+
+    /// Runs what can run, until nothing can or responses have waited long enough. Returns the time.
+    fn run(&mut self, begun: Instant) -> Instant {
+        let mut now = begun;
+        while let Some(Reverse((moment, serial, slot))) = self.timers.peek().copied() {
+            if moment > now {
+                break;
+            }
+            self.timers.pop();
+            self.unpark(slot, Some(serial));
+        }
+        if self.queues.is_empty()
+            && self.preempted.is_empty()
+            && let Some(stolen) = self.queues.shared.steal(self.queues.core)
+        {
+            self.metrics.steals.add(1);
+            self.queues.staged = Some(stolen);
+        }
+        loop {
+            self.offer();
+            let fresh = match (self.queues.stage(), self.preempted.peek()) {
+                (None, None) => break,
+                (None, Some(_)) => false,
+                (Some(_), None) => true,
+                (Some(invocation), Some(Reverse((rank, ..)))) => {
+                    let job = job(self.queues.epoch, invocation);
+                    self.queues.policy.rank(&job) <= *rank
+                }
+            };
+            now = if fresh {
+                match self.queues.staged.take() {
+                    Some(invocation) => self.begin(invocation, now),
+                    None => now,
+                }
+            } else {
+                match self.preempted.pop() {
+                    Some(Reverse((_, _, slot))) => self.resume(slot, now),
+                    None => now,
+                }
+            };
+            if now.saturating_duration_since(begun) >= self.options.flush_after {
+                break;
+            }
+        }
+        now
+    }
+
+    /// Lets idle cores help if that is worth waking one.
+    fn offer(&self) {
+        let shared = &self.queues.shared;
+        if shared.cores() == 1 || self.queues.deque.is_empty() {
+            return;
+        }
+        let busy = self.queues.staged.is_some() || !self.preempted.is_empty();
+        if policy::worth_waking(self.queues.deque.len(), self.queues.mean, busy) {
+            self.queues.seat().offering.store(true, Ordering::SeqCst);
+            shared.wake_idle(self.queues.core);
+        }
+    }
+
+    fn begin(&mut self, mut invocation: Box<Invocation>, now: Instant) -> Instant {
+        let target = invocation.target.clone();
+        if let Cold::Failed(reason) = &mut invocation.cold {
+            let reason = std::mem::take(reason);
+            target.unqueue();
+            self.refuse(*invocation, Failure::Platform(reason), now);
+            return now;
+        }
+        if target.image().is_none() {
+            self.loading += 1;
+            self.queues.shared.load(invocation);
+            return now;
+        }
+        let Some(invocation) = target.start(invocation) else {
+            if !self.holders.iter().any(|holder| Arc::ptr_eq(holder, &target)) {
+                self.holders.push(target);
+            }
+            return now;
+        };
+        let expires = invocation.expires();
+        if expires <= now {
+            self.release(&target);
+            self.expire(*invocation, now);
+            return now;
+        }
+        let job = job(self.queues.epoch, &invocation);
+        let Invocation { target, head, body, arrived, home, token, cold } = *invocation;
+        let id = head.id;
+        let slot = Slot::default();
+        let response = Box::new(Sink::new(slot.clone(), target.clone(), id));
+        let (sandbox, served) = match self.sandbox(&target, Input { head, body, response }) {
+            Ok(sandbox) => sandbox,
+            Err(SpawnError::Exhausted(Input { head, body, .. })) => {
+                target.queue();
+                self.release(&target);
+                let invocation = Invocation { target, head, body, arrived, home, token, cold };
+                self.queues.starved.push_back(Box::new(invocation));
+                return now;
+            }
+            Err(SpawnError::Failed { reason }) => {
+                self.release(&target);
+                let timing = Timing::unstarted(arrived, now);
+                let result = Err(Failure::Platform(reason));
+                self.deliver(home, Answer { target, token, id, result, timing, start: Start::None, memory: 0 });
+                return now;
+            }
+        };
+        self.serial += 1;
+        let live = Live {
+            sandbox,
+            target,
+            slot,
+            home,
+            token,
+            id,
+            job,
+            expires,
+            since: now,
+            queue: now.saturating_duration_since(arrived),
+            run: Duration::ZERO,
+            spawned: now,
+            served,
+            cold: matches!(cold, Cold::Loaded),
+            serial: self.serial,
+            parked: false,
+        };
+        let place = self.live.vacant_key();
+        self.step(live, place, now)
+    }
+
+    /// A warm sandbox if the version wants that and there is one, else a fresh one.
+    #[expect(clippy::result_large_err, reason = "the input goes back to where it came from, and nothing is copied")]
+    fn sandbox(&mut self, target: &Arc<Target>, mut input: Input) -> Result<(Box<dyn Sandbox>, u32), SpawnError> {
+        if target.reuse > 1
+            && let Some(index) = self.warm.iter().position(|warm| Arc::ptr_eq(&warm.target, target))
+        {
+            let mut warm = self.warm.swap_remove(index);
+            match warm.sandbox.renew(input) {
+                Ok(()) => return Ok((warm.sandbox, warm.served)),
+                Err(back) => input = back,
+            }
+        }
+        match target.image() {
+            Some(image) => Ok((image.spawn(&target.grant, input)?, 0)),
+            None => Err(SpawnError::Failed { reason: "its image is not loaded".into() }),
+        }
+    }
+
+    fn resume(&mut self, place: usize, now: Instant) -> Instant {
+        let Some(mut live) = self.live.try_remove(place) else { return now };
+        live.queue += now.saturating_duration_since(live.since);
+        self.step(live, place, now)
+    }
+
+    /// Runs a sandbox for a quantum. `place` is free in the slab and its waker leads back there.
+    fn step(&mut self, mut live: Live, place: usize, now: Instant) -> Instant {
+        while self.wakers.len() <= place {
+            let slot = self.wakers.len();
+            let waker = SlotWaker { shared: self.queues.shared.clone(), core: self.queues.core, slot };
+            self.wakers.push(Waker::from(Arc::new(waker)));
+        }
+        let quantum = self.queues.policy.quantum(&live.job);
+        self.turn += 1;
+        self.queues.seat().turn.store(self.turn, Ordering::SeqCst);
+        self.alarm.guest_runs();
+        let step = live.sandbox.run(&self.wakers[place], quantum);
+        self.turn += 1;
+        self.queues.seat().turn.store(self.turn, Ordering::Release);
+        let end = Instant::now();
+        let ran = end.saturating_duration_since(now);
+        let stop = match &step {
+            Step::Done(_) | Step::Fault(..) => Stop::Ended,
+            Step::Preempted => Stop::Preempted,
+            Step::Waiting { .. } => Stop::Waiting,
+        };
+        let time = self.queues.time(end);
+        self.queues.policy.charge(time, &mut live.job, ran, stop);
+        live.since = end;
+        live.run += ran;
+        match step {
+            Step::Done(usage) => self.end(live, usage, Ok(()), end),
+            Step::Fault(fault, usage) => self.end(live, usage, Err(fault), end),
+            Step::Preempted | Step::Waiting { .. } if live.expires <= end => {
+                let limit = live.target.grant.limits.timeout;
+                self.end(live, Usage::default(), Err(Fault::Timeout { limit }), end);
+            }
+            Step::Preempted | Step::Waiting { .. } if live.job.ran >= live.target.grant.limits.cpu_time => {
+                let limit = live.target.grant.limits.cpu_time;
+                self.end(live, Usage::default(), Err(Fault::CpuTime { limit }), end);
+            }
+            Step::Preempted => {
+                self.metrics.preemptions.add(1);
+                let (rank, serial) = (self.queues.policy.rank(&live.job), live.serial);
+                let place = self.live.insert(live);
+                self.preempted.push(Reverse((rank, serial, place)));
+            }
+            Step::Waiting { until } => {
+                live.parked = true;
+                let wakes = until.map_or(live.expires, |until| until.min(live.expires));
+                let serial = live.serial;
+                let place = self.live.insert(live);
+                self.timers.push(Reverse((wakes, serial, place)));
+            }
+        }
+        end
+    }
+
+    fn end(&mut self, live: Live, usage: Usage, result: Result<(), Fault>, ended: Instant) {
+        let Live { sandbox, target, slot, home, token, id, queue, run: cpu, spawned, served, cold, .. } = live;
+        // The first turn made the instance and then ran it; the engine read the clock between the two.
+        let boot = usage.started.map_or(Duration::ZERO, |started| started.saturating_duration_since(spawned)).min(cpu);
+        let run = cpu.saturating_sub(boot);
+        target.learn(cpu);
+        let result = match result {
+            Ok(()) => {
+                if served + 1 < target.reuse && !target.retired() {
+                    self.warm.push(Warm { target: target.clone(), sandbox, served: served + 1 });
+                }
+                Ok(slot.take())
+            }
+            Err(fault) => Err(Failure::Fault(fault)),
+        };
+        self.release(&target);
+        let start = match (served, cold) {
+            (_, true) => Start::Image,
+            (0, false) => Start::Sandbox,
+            (_, false) => Start::Reused,
+        };
+        let timing = Timing { queue, boot, run, ended };
+        self.deliver(home, Answer { target, token, id, result, timing, start, memory: usage.memory });
+    }
+
+    /// A place of this function is free.
+    fn release(&mut self, target: &Target) {
+        if let Some(next) = target.end() {
+            self.queues.deque.push(next);
+        }
+        if let Some(next) = self.queues.starved.pop_front() {
+            self.queues.deque.push(next);
+        }
+    }
+
+    fn expire(&mut self, invocation: Invocation, now: Instant) {
+        let limit = invocation.target.grant.limits.timeout;
+        self.refuse(invocation, Failure::Fault(Fault::Timeout { limit }), now);
+    }
+
+    /// Answers a request that never had a sandbox.
+    fn refuse(&mut self, invocation: Invocation, failure: Failure, now: Instant) {
+        let Invocation { target, head, arrived, home, token, .. } = invocation;
+        let timing = Timing::unstarted(arrived, now);
+        let answer = Answer { target, token, id: head.id, result: Err(failure), timing, start: Start::None, memory: 0 };
+        self.deliver(home, answer);
+    }
+
+    /// The time for draining is over: what is not answered yet is refused, and its sandboxes are dropped.
+    pub fn abandon(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let mut left: Vec<_> = self.queues.staged.take().into_iter().collect();
+        left.extend(std::iter::from_fn(|| self.queues.deque.pop()));
+        left.extend(self.queues.starved.drain(..));
+        for target in std::mem::take(&mut self.holders) {
+            left.extend(target.take_held());
+        }
+        for invocation in left {
+            self.refuse(*invocation, Failure::Refused(Refusal::Draining), now);
+        }
+        for live in std::mem::take(&mut self.live) .into_iter().map(|(_, live)| live) {
+            let Live { target, home, token, id, queue, run, .. } = live;
+            let timing = Timing { queue, boot: Duration::ZERO, run, ended: now };
+            let result = Err(Failure::Refused(Refusal::Draining));
+            self.deliver(home, Answer { target, token, id, result, timing, start: Start::Sandbox, memory: 0 });
+        }
+        self.preempted.clear();
+        self.turn(Duration::ZERO)
+    }
+
+    fn deliver(&mut self, home: CoreId, answer: Answer) {
+        if home == self.queues.core {
+            self.front.answer(answer);
+        } else if let Some(seat) = self.queues.shared.seat(home) {
+            seat.answers.push(answer);
+            seat.bell.ring();
+        }
+    }
+
+    /// What need not be done at each turn, and costs a comparison when there is nothing to do.
+    fn upkeep(&mut self, now: Instant) {
+        self.queues.mean = Duration::ZERO;
+        if !self.queues.starved.is_empty() {
+            // One a turn: if there is still no sandbox for it, there is none for those behind it.
+            if let Some(next) = self.queues.starved.pop_front() {
+                self.queues.deque.push(next);
+            }
+        }
+        if !self.holders.is_empty() {
+            for target in std::mem::take(&mut self.holders) {
+                let (expired, free) = target.sweep(now);
+                for invocation in expired {
+                    target.unqueue();
+                    self.expire(*invocation, now);
+                }
+                free.into_iter().for_each(|invocation| self.queues.deque.push(invocation));
+                if target.is_holding() {
+                    self.holders.push(target);
+                }
+            }
+        }
+        let generation = self.queues.shared.generation();
+        if self.generation != generation {
+            self.generation = generation;
+            self.warm.retain(|warm| !warm.target.retired());
+        }
+    }
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn job(epoch: Instant, invocation: &Invocation) -> Job {
+    let time = |moment: Instant| Time::default().after(moment.saturating_duration_since(epoch));
+    let arrived = time(invocation.arrived);
+    Job { arrived, enqueued: arrived, expires: time(invocation.expires()), ran: Duration::ZERO }
+}

@@ -1,0 +1,143 @@
+//! epoll, and the eventfd by which others interrupt it.
+
+use rustix::{
+    buffer::spare_capacity,
+    event::{EventfdFlags, Timespec, epoll, eventfd},
+    fd::{AsFd, OwnedFd},
+    io::{self, Errno},
+};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// A core's epoll instance. Tokens are whatever the [`crate::Front`] chose, [`Poller::MAIL`] excepted.
+pub struct Poller {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+/// What a socket is ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// There is something to read, or the peer has closed.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+    /// The connection is broken or closed by the peer.
+    pub closed: bool,
+}
+
+impl Poller {
+    /// The token of the core's own eventfd.
+    pub(crate) const MAIL: u64 = u64::MAX;
+    const BATCH: usize = 512;
+
+    pub(crate) fn new(bell: &Bell) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &bell.event, epoll::EventData::new_u64(Self::MAIL), epoll::EventFlags::IN)?;
+        Ok(Self { epoll, events: Vec::with_capacity(Self::BATCH) })
+    }
+
+    /// Watches a descriptor for input, level-triggered, and for output if asked.
+    pub fn add(&self, fd: impl AsFd, token: u64, output: bool) -> io::Result<()> {
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), Self::flags(true, output))
+    }
+
+    /// Changes what a descriptor is watched for.
+    pub fn modify(&self, fd: impl AsFd, token: u64, input: bool, output: bool) -> io::Result<()> {
+        epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), Self::flags(input, output))
+    }
+
+    /// Forgets a descriptor.
+    pub fn delete(&self, fd: impl AsFd) -> io::Result<()> {
+        epoll::delete(&self.epoll, fd)
+    }
+
+    fn flags(input: bool, output: bool) -> epoll::EventFlags {
+        let mut flags = epoll::EventFlags::empty();
+        if input {
+            flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        }
+        if output {
+            flags |= epoll::EventFlags::OUT;
+        }
+        flags
+    }
+
+    /// Waits for events, at most `timeout`; for ever without one.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The events of the last wait.
+    pub(crate) fn events(&self) -> impl Iterator<Item = (u64, Readiness)> + use<> {
+        // Copied out, because whoever handles an event needs the poller.
+        let events: smallvec::SmallVec<[_; 64]> = self
+            .events
+            .iter()
+            .map(|event| {
+                let flags = event.flags;
+                let closed = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP);
+                let readiness = Readiness {
+                    readable: flags.contains(epoll::EventFlags::IN) || closed,
+                    writable: flags.contains(epoll::EventFlags::OUT),
+                    closed,
+                };
+                (event.data.u64(), readiness)
+            })
+            .collect();
+        events.into_iter()
+    }
+}
+
+/// Wakes a core out of its wait.
+///
+/// A core that is about to wait says so ([`Bell::expect`]), looks once more whether there is anything to do, and only
+/// then waits; a ringer publishes its work first and then rings. Both sides are sequentially consistent, so either the
+/// core sees the work or the ringer sees the core waiting.
+pub(crate) struct Bell {
+    event: OwnedFd,
+    waiting: AtomicBool,
+}
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, waiting: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn expect(&self) {
+        self.waiting.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn unexpect(&self) {
+        self.waiting.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Wakes the core if it waits; costs a load if it does not.
+    pub(crate) fn ring(&self) -> bool {
+        let waited = self.waiting.swap(false, Ordering::SeqCst);
+        if waited {
+            // A full counter would mean that it is rung already.
+            let _ = io::write(&self.event, &1u64.to_ne_bytes());
+        }
+        waited
+    }
+
+    pub(crate) fn quiet(&self) {
+        let _ = io::read(&self.event, &mut [0u8; 8]);
+    }
+}

@@ -1,0 +1,261 @@
+//! What cores share: mailboxes, bells, deques' other ends. No lock is on the path of a request.
+
+use crate::{poller::Bell, target::Target};
+use bytes::Bytes;
+use contract::{CoreId, Fault, Head, Refusal, RequestId, ResponseHead};
+use crossbeam_deque::{Steal, Stealer};
+use crossbeam_queue::SegQueue;
+use telemetry::metrics::Start;
+use std::{
+    io,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A request that has been read and admitted, on its way to a sandbox. It may change cores until it has one.
+#[derive(Debug)]
+pub struct Invocation {
+    /// What to run.
+    pub target: Arc<Target>,
+    /// Method, target, headers.
+    pub head: Box<Head>,
+    /// The body, complete.
+    pub body: Bytes,
+    /// When its bytes were read.
+    pub arrived: Instant,
+    /// The core whose front waits for the answer.
+    pub home: CoreId,
+    /// The front's name for it.
+    pub token: u64,
+    /// It came when its version's image was not loaded.
+    pub(crate) cold: Cold,
+}
+
+/// Whether a request had to wait for its version's image.
+#[derive(Debug, Default)]
+pub(crate) enum Cold {
+    #[default]
+    No,
+    Loaded,
+    Failed(String),
+}
+
+impl Invocation {
+    /// A request that was read on the core `home`, whose front calls it `token`.
+    pub fn new(target: Arc<Target>, head: Box<Head>, body: Bytes, arrived: Instant, home: CoreId, token: u64) -> Self {
+        Self { target, head, body, arrived, home, token, cold: Cold::No }
+    }
+
+    pub(crate) fn expires(&self) -> Instant {
+        self.arrived + self.target.grant.limits.timeout
+    }
+}
+
+/// What a request came to.
+#[derive(Debug)]
+pub struct Answer {
+    /// What ran.
+    pub target: Arc<Target>,
+    /// The front's name for the request.
+    pub token: u64,
+    /// The request.
+    pub id: RequestId,
+    /// What it came to.
+    pub result: Result<Response, Failure>,
+    /// How long each phase took.
+    pub timing: Timing,
+    /// What its sandbox was made from.
+    pub start: Start,
+    /// The sandbox's largest memory, in bytes.
+    pub memory: u64,
+}
+
+/// A complete response.
+#[derive(Debug, Default)]
+pub struct Response {
+    /// Status and headers.
+    pub head: Option<ResponseHead>,
+    /// The body, in pieces as they were written.
+    pub body: smallvec::SmallVec<[Bytes; 1]>,
+}
+
+/// Why there is no response.
+#[derive(Debug)]
+pub enum Failure {
+    /// The function's fault.
+    Fault(Fault),
+    /// Overload.
+    Refused(Refusal),
+    /// The platform's fault.
+    Platform(String),
+}
+
+/// Where a request's time went. Each phase ends where the next begins, and each boundary is a clock reading.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// From its bytes being read to its sandbox being made, and while it waited between quanta.
+    pub queue: Duration,
+    /// Making the sandbox.
+    pub boot: Duration,
+    /// Its code, on a core.
+    pub run: Duration,
+    /// When its code ended: the write phase begins.
+    pub ended: Instant,
+}
+
+impl Timing {
+    /// Of a request that never ran: all its time so far was queueing.
+    pub fn unstarted(arrived: Instant, now: Instant) -> Self {
+        let queue = now.saturating_duration_since(arrived);
+        Self { queue, boot: Duration::ZERO, run: Duration::ZERO, ended: now }
+    }
+}
+
+/// What the cores of a node share.
+pub struct Shared {
+    seats: Box<[Seat]>,
+    loader: mpsc::Sender<Box<Invocation>>,
+    draining: AtomicBool,
+    generation: AtomicU64,
+}
+
+/// One core, as the others see it.
+pub(crate) struct Seat {
+    pub(crate) bell: Bell,
+    pub(crate) answers: SegQueue<Answer>,
+    pub(crate) woken: SegQueue<usize>,
+    /// Requests whose image was loaded meanwhile.
+    pub(crate) loaded: SegQueue<Box<Invocation>>,
+    pub(crate) stealer: Stealer<Box<Invocation>>,
+    /// Others may steal: the owner found it worth their while, or does not come to it.
+    pub(crate) offering: AtomicBool,
+    /// Odd while a guest runs; each turn adds two. Written by the core, read by the ticker.
+    pub(crate) turn: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(stealers: impl IntoIterator<Item = Stealer<Box<Invocation>>>) -> io::Result<Arc<Self>> {
+        let seats = stealers
+            .into_iter()
+            .map(|stealer| {
+                Ok(Seat {
+                    bell: Bell::new()?,
+                    answers: SegQueue::new(),
+                    woken: SegQueue::new(),
+                    loaded: SegQueue::new(),
+                    stealer,
+                    offering: AtomicBool::new(false),
+                    turn: AtomicU64::new(0),
+                })
+            })
+            .collect::<io::Result<_>>()?;
+        let (loader, requests) = mpsc::channel();
+        let shared = Arc::new(Self {
+            seats,
+            loader,
+            draining: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+        });
+        let weak = Arc::downgrade(&shared);
+        // Ends with the last sender, which is in `Shared`.
+        thread::Builder::new().name("loader".into()).spawn(move || load(&weak, &requests))?;
+        Ok(shared)
+    }
+
+    /// Sends a request to wait for its image. The channel holds no more than admission lets in.
+    pub(crate) fn load(&self, invocation: Box<Invocation>) {
+        // It fails only if the loader's thread is gone, which nothing ends while `self` lives.
+        let _ = self.loader.send(invocation);
+    }
+
+    /// How many cores there are.
+    pub fn cores(&self) -> usize {
+        self.seats.len()
+    }
+
+    pub(crate) fn seat(&self, core: CoreId) -> Option<&Seat> {
+        self.seats.get(usize::from(core.0))
+    }
+
+    pub(crate) fn seats(&self) -> &[Seat] {
+        &self.seats
+    }
+
+    /// From now on nothing is admitted.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    /// Whether [`Shared::drain`] was called.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Routes have changed: each core looks for warm sandboxes of versions that were retired.
+    pub fn retired_some(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Makes every core go through a turn of its loop.
+    pub fn wake_all(&self) {
+        for seat in &self.seats {
+            seat.bell.ring();
+        }
+    }
+
+    pub(crate) fn wake_idle(&self, except: CoreId) {
+        for (index, seat) in self.seats.iter().enumerate() {
+            if index != usize::from(except.0) && seat.bell.is_waiting() && seat.bell.ring() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn steal(&self, thief: CoreId) -> Option<Box<Invocation>> {
+        let own = usize::from(thief.0);
+        for offset in 1..self.seats.len() {
+            let victim = &self.seats[(own + offset) % self.seats.len()];
+            while victim.offering.load(Ordering::SeqCst) {
+                match victim.stealer.steal() {
+                    Steal::Success(invocation) => return Some(invocation),
+                    Steal::Empty => victim.offering.store(false, Ordering::SeqCst),
+                    Steal::Retry => {}
+                }
+            }
+        }
+        None
+    }
+
+    pub(crate) fn anything_to_steal(&self, thief: CoreId) -> bool {
+        let own = usize::from(thief.0);
+        self.seats.iter().enumerate().any(|(index, seat)| {
+            index != own && seat.offering.load(Ordering::SeqCst) && !seat.stealer.is_empty()
+        })
+    }
+}
+
+/// Loads images for requests that found none, off the cores.
+fn load(shared: &Weak<Shared>, requests: &mpsc::Receiver<Box<Invocation>>) {
+    while let Ok(mut invocation) = requests.recv() {
+        invocation.cold = match invocation.target.preload() {
+            Ok(()) => Cold::Loaded,
+            Err(reason) => Cold::Failed(reason),
+        };
+        let Some(shared) = shared.upgrade() else { return };
+        if let Some(seat) = shared.seat(invocation.home) {
+            seat.loaded.push(invocation);
+            seat.bell.ring();
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What is invoked: one function version as the worker sees it, with the two counters that hold its limits.
+
+use crate::Invocation;
+use contract::{Grant, Image, Load};
+use parking_lot::Mutex;
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use telemetry::{logs::LogSender, metrics::FunctionMetrics};
+
+/// One function version, shared by all cores.
+pub struct Target {
+    pub(crate) grant: Arc<Grant>,
+    image: OnceLock<Arc<dyn Image>>,
+    load: Loader,
+    pub(crate) reuse: u32,
+    pub(crate) log: LogSender,
+    metrics: Arc<FunctionMetrics>,
+    retired: AtomicBool,
+    /// Requests with a sandbox.
+    running: AtomicU32,
+    /// Requests admitted and without one.
+    queued: AtomicU32,
+    /// Those of them that wait for another of their function to end.
+    held: Mutex<VecDeque<Box<Invocation>>>,
+    holding: AtomicU32,
+    /// Moving average of the run time, in nanoseconds.
+    mean: AtomicU64,
+}
+
+/// Gives the image of a version, or says why there is none. May block for long.
+pub type Loader = Box<dyn Fn() -> Result<Arc<dyn Image>, String> + Send + Sync>;
+
+/// What a [`Target`] is made of.
+pub struct TargetOptions {
+    /// What its sandboxes may use.
+    pub grant: Arc<Grant>,
+    /// Loads its code. Called by the loader's thread when the first request comes, or by [`Target::preload`].
+    pub load: Loader,
+    /// Requests that one sandbox serves before it is dropped; 1 is a fresh sandbox for each.
+    pub reuse: u32,
+    /// Where its output goes that is not a response.
+    pub log: LogSender,
+    /// Where its measurements go.
+    pub metrics: Arc<FunctionMetrics>,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("grant", &self.grant).finish_non_exhaustive()
+    }
+}
+
+impl Target {
+    /// A version that has not served anything yet.
+    pub fn new(options: TargetOptions) -> Self {
+        let TargetOptions { grant, load, reuse, log, metrics } = options;
+        Self {
+            grant,
+            image: OnceLock::new(),
+            load,
+            reuse,
+            log,
+            metrics,
+            retired: AtomicBool::new(false),
+            running: AtomicU32::new(0),
+            queued: AtomicU32::new(0),
+            held: Mutex::default(),
+            holding: AtomicU32::new(0),
+            mean: AtomicU64::new(0),
+        }
+    }
+
+    /// Loads its image if that has not happened. Blocks; never called on a core.
+    pub fn preload(&self) -> Result<(), String> {
+        if self.image.get().is_none() {
+            let image = (self.load)()?;
+            // A second loader got there first: both images are good.
+            let _ = self.image.set(image);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn image(&self) -> Option<&Arc<dyn Image>> {
+        self.image.get()
+    }
+
+    /// What its sandboxes may use.
+    pub fn grant(&self) -> &Arc<Grant> {
+        &self.grant
+    }
+
+    /// Where its measurements go.
+    pub fn metrics(&self) -> &Arc<FunctionMetrics> {
+        &self.metrics
+    }
+
+    /// No route leads here any more: warm sandboxes kept for reuse are dropped.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn load(&self, draining: bool) -> Load {
+        let limits = &self.grant.limits;
+        Load {
+            running: self.running.load(Ordering::Relaxed),
+            queued: self.queued.load(Ordering::Relaxed),
+            concurrency: limits.concurrency,
+            queue: limits.queue,
+            draining,
+        }
+    }
+
+    pub(crate) fn queue(&self) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unqueue(&self) {
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Takes one of the function's places, or keeps the request until one is free.
+    ///
+    /// Taking and keeping race with [`Target::end`] on another core: the keeper announces itself before it looks at the
+    /// places once more, the ender frees its place before it looks for keepers, both in one total order, so one of them sees the
+    /// other.
+    pub(crate) fn start(&self, invocation: Box<Invocation>) -> Option<Box<Invocation>> {
+        if self.take_place() {
+            self.unqueue();
+            return Some(invocation);
+        }
+        let mut held = self.held.lock();
+        self.holding.fetch_add(1, Ordering::SeqCst);
+        if self.take_place() {
+            self.holding.fetch_sub(1, Ordering::SeqCst);
+            self.unqueue();
+            return Some(invocation);
+        }
+        held.push_back(invocation);
+        None
+    }
+
+    fn take_place(&self) -> bool {
+        let limit = self.grant.limits.concurrency;
+        if self.running.fetch_add(1, Ordering::SeqCst) < limit {
+            return true;
+        }
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        false
+    }
+
+    /// Gives a place back. Returns a request that waited for it, to be queued again on the caller's core.
+    pub(crate) fn end(&self) -> Option<Box<Invocation>> {
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        if self.holding.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let next = self.held.lock().pop_front()?;
+        self.holding.fetch_sub(1, Ordering::SeqCst);
+        Some(next)
+    }
+
+    pub(crate) fn is_holding(&self) -> bool {
+        self.holding.load(Ordering::SeqCst) > 0
+    }
+
+    /// Takes out held requests whose time is over, and any that a place is free for.
+    pub(crate) fn sweep(&self, now: Instant) -> (Vec<Box<Invocation>>, Vec<Box<Invocation>>) {
+        let mut held = self.held.lock();
+        let mut expired = Vec::new();
+        let mut kept = VecDeque::with_capacity(held.len());
+        for invocation in held.drain(..) {
+            if invocation.expires() <= now { expired.push(invocation) } else { kept.push_back(invocation) }
+        }
+        let mut free = Vec::new();
+        // A place freed between a keeper's announcement and its push has nobody to hand its request on.
+        while !kept.is_empty() && self.running.load(Ordering::SeqCst) + (free.len() as u32) < self.grant.limits.concurrency {
+            free.extend(kept.pop_front());
+        }
+        *held = kept;
+        self.holding.fetch_sub((expired.len() + free.len()) as u32, Ordering::SeqCst);
+        (expired, free)
+    }
+
+    /// Everything that waits, to be refused.
+    pub(crate) fn take_held(&self) -> Vec<Box<Invocation>> {
+        let mut held = self.held.lock();
+        self.holding.store(0, Ordering::SeqCst);
+        held.drain(..).collect()
+    }
+
+    pub(crate) fn mean(&self) -> Duration {
+        Duration::from_nanos(self.mean.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn learn(&self, ran: Duration) {
+        let ran = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let mean = self.mean.load(Ordering::Relaxed);
+        // Racing cores may lose an update: it is an estimate.
+        let next = if mean == 0 { ran } else { mean - mean / 8 + ran / 8 };
+        self.mean.store(next, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,162 @@
+//! What a store holds, and the bindings of crate `wasi`.
+
+use contract::ByteSize;
+use std::{future::Future, pin::Pin, task};
+use wasi::{Command, Errno, Poll, Stop};
+use wasmtime::{Caller, Engine, Extern, Linker, Memory, ResourceLimiter};
+
+/// A store's data: one request's command, and the account of its memory.
+pub(crate) struct Host {
+    command: Command,
+    memory: Option<Memory>,
+    limit: ByteSize,
+    peak: u64,
+    refused: bool,
+    touched: bool,
+}
+
+impl Host {
+    pub(crate) fn new(command: Command, limit: ByteSize) -> Self {
+        Self { command, memory: None, limit, peak: 0, refused: false, touched: false }
+    }
+
+    /// Another request in the same instance.
+    pub(crate) fn renew(&mut self, command: Command) {
+        self.command = command;
+        self.refused = false;
+        self.touched = false;
+    }
+
+    pub(crate) fn command(&mut self) -> &mut Command {
+        &mut self.command
+    }
+
+    pub(crate) fn into_command(self) -> Command {
+        self.command
+    }
+
+    pub(crate) fn set_memory(&mut self, memory: Memory) {
+        self.memory = Some(memory);
+    }
+
+    /// The largest size of its memory, in bytes.
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// The limit, if the guest has asked for more.
+    pub(crate) fn refused(&self) -> Option<ByteSize> {
+        self.refused.then_some(self.limit)
+    }
+
+    /// Whether the guest has called the host since the request began.
+    pub(crate) fn touched(&self) -> bool {
+        self.touched
+    }
+}
+
+impl ResourceLimiter for Host {
+    fn memory_growing(&mut self, _current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let within = u64::try_from(desired).is_ok_and(|desired| desired <= self.limit.0);
+        if within {
+            self.peak = self.peak.max(desired as u64);
+        } else if maximum.is_none_or(|maximum| desired <= maximum) {
+            // Beyond its own declared maximum it is the module that refuses.
+            self.refused = true;
+        }
+        Ok(within)
+    }
+
+    fn table_growing(&mut self, _current: usize, _desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        // The pool's size of a table holds.
+        Ok(true)
+    }
+}
+
+/// The guest's memory and its command, for one host call.
+fn enter<'a>(caller: &'a mut Caller<'_, Host>) -> wasmtime::Result<(&'a mut [u8], &'a mut Command)> {
+    let memory = match caller.data().memory {
+        Some(memory) => memory,
+        // A start section runs before the handle is noted.
+        None => caller
+            .get_export("memory")
+            .and_then(Extern::into_memory)
+            .ok_or_else(|| wasmtime::Error::msg("the module exports no memory"))?,
+    };
+    let (bytes, host) = memory.data_and_store_mut(caller);
+    host.touched = true;
+    Ok((bytes, &mut host.command))
+}
+
+fn errno(result: Result<Errno, Stop>) -> wasmtime::Result<u32> {
+    match result {
+        Ok(errno) => Ok(u32::from(errno.0)),
+        Err(stop) => Err(wasmtime::Error::new(stop)),
+    }
+}
+
+/// Pending once; then the guest's call is made again.
+struct Park {
+    parked: bool,
+}
+
+impl Future for Park {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, _: &mut task::Context<'_>) -> task::Poll<()> {
+        if self.parked {
+            return task::Poll::Ready(());
+        }
+        self.parked = true;
+        task::Poll::Pending
+    }
+}
+
+macro_rules! bind {
+    (
+        answers { $($answers:ident($($a:ident: $at:ty),*);)* }
+        waits { $($waits:ident($($w:ident: $wt:ty),*);)* }
+        ends { $($ends:ident($($e:ident: $et:ty),*);)* }
+    ) => {
+        /// WASI 0.1 for every module of this engine.
+        pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Host>> {
+            let mut linker = Linker::new(engine);
+            $(linker.func_wrap(
+                wasi::MODULE,
+                stringify!($answers),
+                |mut caller: Caller<'_, Host>, $($a: $at),*| -> wasmtime::Result<u32> {
+                    let (memory, command) = enter(&mut caller)?;
+                    errno(wasi::$answers(command, memory, $($a),*))
+                },
+            )?;)*
+            $(linker.func_wrap_async(
+                wasi::MODULE,
+                stringify!($waits),
+                |mut caller: Caller<'_, Host>, ($($w,)*): ($($wt,)*)| {
+                    Box::new(async move {
+                        loop {
+                            let (memory, command) = enter(&mut caller)?;
+                            match wasi::$waits(command, memory, $($w),*) {
+                                Ok(Poll::Until(moment)) => {
+                                    crate::turn::wait_until(moment);
+                                    Park { parked: false }.await;
+                                }
+                                Ok(Poll::Ready(answer)) => return errno(Ok(answer)),
+                                Err(stop) => return errno(Err(stop)),
+                            }
+                        }
+                    })
+                },
+            )?;)*
+            $(linker.func_wrap(
+                wasi::MODULE,
+                stringify!($ends),
+                |mut caller: Caller<'_, Host>, $($e: $et),*| -> wasmtime::Result<()> {
+                    let (memory, command) = enter(&mut caller)?;
+                    Err(wasmtime::Error::new(wasi::$ends(command, memory, $($e),*)))
+                },
+            )?;)*
+            Ok(linker)
+        }
+    };
+}
+wasi::for_each_function!(bind);
