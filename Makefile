@@ -53,7 +53,7 @@ generate: build ## Write the generated files anew: schemas, and the table of SPE
 bench: bench-node ## Measure everything that SPECIFICATION.md promises
 
 bench-node: setup-bench build ## Churn, ping, payloads and examples against their peers
-	target/release/millpond-bench node
+	bench/node/run
 	$(XTASK) spec
 
 clean: ## Delete what was built

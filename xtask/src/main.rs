@@ -1,1 +1,49 @@
-fn main() {}
+//! Chores of this repository: `cargo xtask floors`, `cargo xtask spec`, `cargo xtask schema`.
+//!
+//! Each is a pure function from what was read to what is wrong or what is to be written, with a thin shell around it;
+//! `--check` writes nothing and fails when a generated file is stale.
+
+#![forbid(unsafe_code)]
+
+mod floors;
+mod generated;
+mod schema;
+mod spec;
+
+use generated::Mode;
+use std::{env, path::Path, process::ExitCode};
+
+const USAGE: &str = "\
+usage: cargo xtask floors            no crate depends upwards or sideways; see ARCHITECTURE.md
+       cargo xtask spec [--check]    the table of SPECIFICATION.md, from bench/results/*.json
+       cargo xtask schema [--check]  docs/manifest.schema.json and docs/openapi.json, from the code";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // This crate's folder is a direct child of the repository.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap_or(Path::new("."));
+    let outcome = match words[..] {
+        ["floors"] => floors::run(root),
+        ["spec"] => spec::run(root, Mode::Write),
+        ["spec", "--check"] => spec::run(root, Mode::Check),
+        ["schema"] => schema::run(root, Mode::Write),
+        ["schema", "--check"] => schema::run(root, Mode::Check),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(summary) => {
+            println!("xtask {}: {summary}", words.join(" "));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("xtask {}: {error:#}", words.join(" "));
+            ExitCode::FAILURE
+        }
+    }
+}
