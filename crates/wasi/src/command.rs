@@ -1,0 +1,191 @@
+//! One run of a command: what it was given, what it has said so far.
+
+use crate::{
+    cgi,
+    environment::{self, Strings},
+};
+use bytes::Bytes;
+use contract::{Fault, Grant, Head, Input, Protocol, ResponseHead, ResponseSink};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How a host function ends its guest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// The guest asked to leave: hand the code to [`Command::finish`].
+    #[error("the guest exited with code {0}")]
+    Exit(i32),
+    /// The guest did what it must not.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// What a descriptor leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Input,
+    Output,
+    Log,
+}
+
+/// The state of one request in one sandbox: what the host functions of this crate work on.
+pub struct Command {
+    grant: Arc<Grant>,
+    head: Box<Head>,
+    body: Bytes,
+    position: usize,
+    response: Box<dyn ResponseSink>,
+    output: Vec<u8>,
+    descriptors: [Option<Stream>; 3],
+    pub(crate) arguments: Option<Strings>,
+    pub(crate) environment: Option<Strings>,
+    /// When the wait began that `poll_oneoff` is in the middle of.
+    pub(crate) waiting_since: Option<Instant>,
+    /// The reading of the thread's CPU clock that the guest sees as 0.
+    pub(crate) cpu_origin: Option<Duration>,
+}
+
+/// Longer pieces of a log are handed over in several.
+const LOG_PIECE: usize = 16 << 10;
+
+impl Command {
+    /// A command that has not begun. Costs a few moves and no allocation.
+    pub fn new(grant: Arc<Grant>, input: Input) -> Self {
+        Self {
+            grant,
+            head: input.head,
+            body: input.body,
+            position: 0,
+            response: input.response,
+            output: Vec::new(),
+            descriptors: [Some(Stream::Input), Some(Stream::Output), Some(Stream::Log)],
+            arguments: None,
+            environment: None,
+            waiting_since: None,
+            cpu_origin: None,
+        }
+    }
+
+    /// What this command may use.
+    pub fn grant(&self) -> &Arc<Grant> {
+        &self.grant
+    }
+
+    /// The request.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Adds to the request's log, as the guest's standard error does.
+    pub fn log(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(LOG_PIECE) {
+            self.response.log(piece);
+        }
+    }
+
+    /// Ends a command whose `_start` returned (code 0) or that left by [`Stop::Exit`]: makes its output the response.
+    ///
+    /// The response's head and body are handed over, the body without a copy, or nothing is, and the fault says why.
+    /// To be called once: the output is gone afterwards.
+    pub fn finish(&mut self, code: i32) -> Result<(), Fault> {
+        if code != 0 {
+            return Err(Fault::Exit { code });
+        }
+        let output = Bytes::from(std::mem::take(&mut self.output));
+        let (head, body) = match &self.grant.protocol {
+            Protocol::Raw { content_type } => {
+                let content_type = ("content-type".to_owned(), content_type.clone().into_bytes());
+                (ResponseHead { status: 200, headers: vec![content_type] }, output)
+            }
+            Protocol::Cgi => {
+                let (head, body) =
+                    cgi::parse(output, self.head.method()).map_err(|reason| Fault::BadOutput { reason })?;
+                if body.len() > self.grant.limits.response_body.bytes() {
+                    return Err(Fault::OutputTooLarge { limit: self.grant.limits.response_body });
+                }
+                (head, body)
+            }
+        };
+        self.response.head(head);
+        if !body.is_empty() {
+            self.response.body(body);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stream(&self, fd: u32) -> Option<Stream> {
+        self.descriptors.get(fd as usize).copied().flatten()
+    }
+
+    pub(crate) fn close(&mut self, fd: u32) -> Option<Stream> {
+        self.descriptors.get_mut(fd as usize).and_then(Option::take)
+    }
+
+    /// Puts a stream where another was, as `dup2` followed by `close` does. Both descriptors are open.
+    pub(crate) fn replace(&mut self, fd: u32, stream: Stream) {
+        if let Some(slot) = self.descriptors.get_mut(fd as usize) {
+            *slot = Some(stream);
+        }
+    }
+
+    /// How much of the request's body has not been read.
+    pub(crate) fn unread(&self) -> usize {
+        self.body.len() - self.position
+    }
+
+    /// Takes the next bytes of the request's body, as many as there are and `into` holds.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
+        let count = into.len().min(self.unread());
+        into[..count].copy_from_slice(&self.body[self.position..self.position + count]);
+        self.position += count;
+        count
+    }
+
+    /// How much more the guest may write.
+    pub(crate) fn room(&self) -> usize {
+        self.output_limit().saturating_sub(self.output.len())
+    }
+
+    fn output_limit(&self) -> usize {
+        let head = match self.grant.protocol {
+            Protocol::Raw { .. } => 0,
+            Protocol::Cgi => cgi::MAX_HEAD,
+        };
+        self.grant.limits.response_body.bytes().saturating_add(head)
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        if bytes.len() > self.room() {
+            return Err(Fault::OutputTooLarge { limit: self.grant.limits.response_body });
+        }
+        let (length, capacity) = (self.output.len(), self.output.capacity());
+        if capacity - length < bytes.len() {
+            // Doubling, but never past what the guest may use: a limit is on the host's memory, too.
+            let wanted = capacity.saturating_mul(2).min(self.output_limit()).max(length + bytes.len());
+            self.output.reserve_exact(wanted - length);
+        }
+        self.output.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    pub(crate) fn arguments(&mut self) -> &Strings {
+        self.arguments.get_or_insert_with(|| environment::arguments(&self.grant))
+    }
+
+    pub(crate) fn environment(&mut self) -> &Strings {
+        self.environment
+            .get_or_insert_with(|| environment::environment(&self.grant, &self.head, self.body.len()))
+    }
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Command")
+            .field("function", &self.grant.function)
+            .field("request", &self.head.id)
+            .field("output", &self.output.len())
+            .finish_non_exhaustive()
+    }
+}
