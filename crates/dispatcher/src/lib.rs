@@ -1,1 +1,161 @@
-//! 
+//! From a request's head to what it invokes.
+//!
+//! The registry publishes a [`registry::Snapshot`] whenever something is deployed; [`Dispatcher::publish`] makes a
+//! [`Table`] of it: every route and every way to write a function's name, each leading to a [`worker::Target`]. Cores read the
+//! table through a [`Reader`], which costs one load when nothing has changed. A swap of tables is the moment at which a
+//! deploy happens: requests that were routed before it end on the version they were given.
+//!
+//! Today a request is a graph of one node and its place is the core that read it, so there is nothing else to decide here.
+
+#![forbid(unsafe_code)]
+
+mod table;
+
+use arc_swap::{ArcSwap, Cache};
+use contract::{FunctionId, Head, Problem, VersionNumber};
+use parking_lot::Mutex;
+use registry::{Snapshot, Version};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+use table::Table;
+use telemetry::{logs::Logs, metrics::Metrics};
+use worker::{Shared, Target, TargetOptions};
+
+/// Publishes tables to the cores.
+pub struct Dispatcher {
+    table: Arc<ArcSwap<Table>>,
+    targets: Mutex<Targets>,
+    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+    logs: Arc<Logs>,
+    ready: Arc<AtomicBool>,
+}
+
+type Targets = BTreeMap<(FunctionId, VersionNumber), Known>;
+
+#[derive(Clone)]
+struct Known {
+    target: Arc<Target>,
+    /// An alias names it: its image is kept.
+    aliased: bool,
+}
+
+/// One core's view of the table.
+pub struct Reader {
+    cache: Cache<Arc<ArcSwap<Table>>, Arc<Table>>,
+    ready: Arc<AtomicBool>,
+}
+
+impl Reader {
+    /// What a request invokes. Notes in the head how much of its path named that.
+    pub fn route(&mut self, head: &mut Head) -> Result<Arc<Target>, Problem> {
+        self.cache.load().route(head)
+    }
+
+    /// Whether everything that was deployed when the node started can be served without loading anything.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+}
+
+impl Dispatcher {
+    /// With nothing deployed.
+    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>, logs: Arc<Logs>) -> Self {
+        Self {
+            table: Arc::new(ArcSwap::from_pointee(Table::default())),
+            targets: Mutex::default(),
+            shared,
+            metrics,
+            logs,
+            ready: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// A view for one core.
+    pub fn reader(&self) -> Reader {
+        Reader { cache: Cache::new(self.table.clone()), ready: self.ready.clone() }
+    }
+
+    /// Set once the images of the first publication are loaded.
+    pub fn ready(&self) -> Arc<AtomicBool> {
+        self.ready.clone()
+    }
+
+    /// Makes a snapshot what requests meet from now on. Images that are not loaded yet are loaded behind it, on a thread of
+    /// their own; a request that comes before its image waits for it.
+    pub fn publish(&self, snapshot: &Arc<Snapshot>) {
+        let mut targets = self.targets.lock();
+        let mut next = Targets::new();
+        let mut cold = Vec::new();
+        for version in versions(snapshot) {
+            let key = (version.function.clone(), version.number);
+            let aliased = is_aliased(snapshot, version);
+            let known = match targets.get(&key) {
+                // A version that lost its last alias gives its image back: it starts again as one that was never used.
+                Some(known) if known.aliased == aliased || aliased => Known { aliased, ..known.clone() },
+                _ => Known { target: self.target(version), aliased },
+            };
+            if aliased {
+                cold.push(known.target.clone());
+            }
+            next.insert(key, known);
+        }
+        self.table.store(Arc::new(Table::build(snapshot.clone(), &next)));
+        let kept: BTreeSet<_> = next.values().map(|known| Arc::as_ptr(&known.target)).collect();
+        let mut retired = false;
+        for known in targets.values().filter(|known| !kept.contains(&Arc::as_ptr(&known.target))) {
+            known.target.retire();
+            retired = true;
+        }
+        *targets = next;
+        drop(targets);
+        if retired {
+            self.shared.retired_some();
+        }
+        self.preload(cold);
+    }
+
+    fn target(&self, version: &Arc<Version>) -> Arc<Target> {
+        let its = version.clone();
+        Arc::new(Target::new(TargetOptions {
+            grant: version.grant.clone(),
+            load: Box::new(move || its.image().cloned().map_err(|error| error.to_string())),
+            reuse: version.settings.reuse,
+            log: self.logs.function(&version.function, version.number),
+            metrics: self.metrics.function(&version.function),
+        }))
+    }
+
+    fn preload(&self, cold: Vec<Arc<Target>>) {
+        let ready = self.ready.clone();
+        let load = move || {
+            for target in cold {
+                if let Err(reason) = target.preload() {
+                    let function = &target.grant().function;
+                    tracing::error!(%function, version = %target.grant().version, reason, "a function cannot be loaded");
+                }
+            }
+            ready.store(true, Ordering::Relaxed);
+        };
+        if let Err(error) = thread::Builder::new().name("preload".into()).spawn(load) {
+            // Requests will load what they need themselves.
+            tracing::warn!(%error, "no thread could be started to load functions ahead of their first request");
+        }
+    }
+}
+
+fn versions(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Version>> {
+    snapshot.applications.values().flat_map(|a| a.functions.values()).flat_map(|f| f.versions.values())
+}
+
+fn is_aliased(snapshot: &Snapshot, version: &Version) -> bool {
+    let FunctionId { application, function } = &version.function;
+    let found = snapshot.applications.get(application).and_then(|a| a.functions.get(function));
+    found.is_some_and(|function| function.is_aliased(version.number))
+}

@@ -390,14 +390,12 @@ impl<F: Front> Core<F> {
         }
         loop {
             self.offer();
-            let fresh = match (self.queues.stage(), self.preempted.peek()) {
+            let epoch = self.queues.epoch;
+            let fresh = match (self.queues.stage().map(|invocation| job(epoch, invocation)), self.preempted.peek()) {
                 (None, None) => break,
                 (None, Some(_)) => false,
                 (Some(_), None) => true,
-                (Some(invocation), Some(Reverse((rank, ..)))) => {
-                    let job = job(self.queues.epoch, invocation);
-                    self.queues.policy.rank(&job) <= *rank
-                }
+                (Some(job), Some(Reverse((rank, ..)))) => self.queues.policy.rank(&job) <= *rank,
             };
             now = if fresh {
                 match self.queues.staged.take() {
@@ -590,7 +588,10 @@ impl<F: Front> Core<F> {
                 }
                 Ok(slot.take())
             }
-            Err(fault) => Err(Failure::Fault(fault)),
+            Err(fault) => {
+                target.log.platform(Some(id), &fault.to_string());
+                Err(Failure::Fault(fault))
+            }
         };
         self.release(&target);
         let start = match (served, cold) {

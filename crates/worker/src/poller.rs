@@ -66,7 +66,7 @@ impl Poller {
     }
 
     /// Waits for events, at most `timeout`; for ever without one.
-    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {
         let timeout = timeout.map(|t| Timespec {
             tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: t.subsec_nanos().into(),
@@ -74,7 +74,7 @@ impl Poller {
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use contract::{RequestId, ResponseHead, ResponseSink};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use telemetry::logs::{LineBuffer, Stream};
+use telemetry::logs::{Lines, Stream};
 
 /// Both ends of a response that is being collected on one core. The lock is never contended: `ResponseSink` must be
 /// `Send` because engines keep it where `Send` is asked for, but it stays on its thread.
@@ -22,7 +22,7 @@ pub(crate) struct Sink {
     slot: Slot,
     target: Arc<Target>,
     request: RequestId,
-    lines: Option<LineBuffer>,
+    lines: Option<Lines>,
 }
 
 impl Sink {
@@ -44,11 +44,6 @@ impl ResponseSink for Sink {
 
     fn log(&mut self, bytes: &[u8]) {
         let Self { target, request, lines, .. } = self;
-        lines
-            .get_or_insert_with(|| {
-                let grant = &target.grant;
-                LineBuffer::new(target.log.clone(), grant.function.clone(), grant.version, *request, Stream::Stderr)
-            })
-            .push(bytes);
+        lines.get_or_insert_with(|| target.log.lines(*request, Stream::Stderr)).write(bytes);
     }
 }

@@ -12,7 +12,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use telemetry::{logs::LogSender, metrics::FunctionMetrics};
+use telemetry::{logs::FunctionLog, metrics::FunctionMetrics};
 
 /// One function version, shared by all cores.
 pub struct Target {
@@ -20,7 +20,7 @@ pub struct Target {
     image: OnceLock<Arc<dyn Image>>,
     load: Loader,
     pub(crate) reuse: u32,
-    pub(crate) log: LogSender,
+    pub(crate) log: Arc<FunctionLog>,
     metrics: Arc<FunctionMetrics>,
     retired: AtomicBool,
     /// Requests with a sandbox.
@@ -46,7 +46,7 @@ pub struct TargetOptions {
     /// Requests that one sandbox serves before it is dropped; 1 is a fresh sandbox for each.
     pub reuse: u32,
     /// Where its output goes that is not a response.
-    pub log: LogSender,
+    pub log: Arc<FunctionLog>,
     /// Where its measurements go.
     pub metrics: Arc<FunctionMetrics>,
 }
