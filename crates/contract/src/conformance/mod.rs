@@ -2,5 +2,7 @@
 
 /// What every [`crate::Engine`] must do.
 pub mod engine;
+/// From a guest's text to its end: what the engine suite is made of.
+pub mod guest;
 /// What every [`crate::Store`] must do.
 pub mod store;
