@@ -82,6 +82,9 @@ pub(crate) struct Report {
     throughput: f64,
     latency_us: Summary,
     client_busy: f64,
+    /// The share of time in which the server's core was not idle, whoever used it.
+    server_core_busy: Option<f64>,
+    /// The share of a core that the server used; the difference is disturbance.
     server_busy: Option<f64>,
     server_cpu_us: Option<f64>,
     connections: usize,
@@ -464,7 +467,15 @@ impl<'a> Generator<'a> {
             }
         }
         let seconds = (after.at - before.at).as_secs_f64();
-        let per_request = |time: Duration| time.as_secs_f64() * 1e6 / (answered.max(1) as f64);
+        let share = |time: Duration| time.as_secs_f64() / seconds;
+        let server = after
+            .server
+            .zip(before.server)
+            .map(|(after, before)| after.saturating_sub(before));
+        let idle = after
+            .idle
+            .zip(before.idle)
+            .map(|(after, before)| after.saturating_sub(before));
         Report {
             requests: answered,
             first_error: if self.errors.total() > 0 {
@@ -476,14 +487,10 @@ impl<'a> Generator<'a> {
             seconds,
             throughput: answered as f64 / seconds,
             latency_us: self.times.summary(),
-            client_busy: (after.client.saturating_sub(before.client)).as_secs_f64() / seconds,
-            server_busy: after.idle.zip(before.idle).map(|(after, before)| {
-                (1.0 - after.saturating_sub(before).as_secs_f64() / seconds).clamp(0.0, 1.0)
-            }),
-            server_cpu_us: after
-                .server
-                .zip(before.server)
-                .map(|(after, before)| per_request(after.saturating_sub(before))),
+            client_busy: share(after.client.saturating_sub(before.client)),
+            server_core_busy: idle.map(|idle| (1.0 - share(idle)).clamp(0.0, 1.0)),
+            server_busy: server.map(share),
+            server_cpu_us: server.map(|time| time.as_secs_f64() * 1e6 / (answered.max(1) as f64)),
             connections: self.options.connections,
             pipeline: self.options.pipeline,
             rate: self.options.rate,

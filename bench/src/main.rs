@@ -3,7 +3,8 @@
 //! - `load`: a load generator on one thread and one core, closed loop or open loop, that checks every answer;
 //! - `bare`: an epoll loop with httparse and nothing else, the reference for "a server without a sandbox";
 //! - `fork-exec`: a server that runs a native program for each request, as a stand-in for Nuclio;
-//! - `process`: fork + exec + wait of a native program, over and over.
+//! - `process`: fork + exec + wait of a native program, over and over;
+//! - `sandbox`: create + run + destroy of a sandbox, over and over, through the engine seam and nothing above it.
 //!
 //! Each prints one JSON object. `bench/node/run` starts them in turn, pins the servers to one core and the client to
 //! another, and makes figures of what they say.
@@ -16,6 +17,7 @@ mod load;
 mod machine;
 mod process;
 mod response;
+mod sandbox;
 mod serve;
 mod statistics;
 
@@ -32,6 +34,8 @@ enum Command {
     ForkExec(fork_exec::Options),
     /// Runs a native program over and over.
     Process(process::Options),
+    /// Runs a WebAssembly command in a fresh sandbox over and over.
+    Sandbox(sandbox::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -40,6 +44,7 @@ fn main() -> anyhow::Result<()> {
         Command::Bare(options) => bare::run(&options),
         Command::ForkExec(options) => fork_exec::run(&options),
         Command::Process(options) => print(&process::run(&options)?),
+        Command::Sandbox(options) => print(&sandbox::run(&options)?),
     }
 }
 

@@ -1,0 +1,216 @@
+//! Create + run + destroy of a sandbox, over and over: what a worker does with each request, on one thread, through the
+//! engine seam and nothing above it. The request is made before the clock starts and its answer is checked after it
+//! stops.
+
+use crate::{
+    machine,
+    statistics::{Summary, Times},
+};
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use contract::{
+    Artefact, ByteSize, Code, CodeKind, Digest, Engine, Grant, HeadBuilder, Image, Input, Limits, Protocol,
+    RequestId, ResponseHead, ResponseSink, Step, VersionNumber,
+};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use std::{
+    fs,
+    io::{Seek, Write},
+    num::NonZeroU32,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    task::Waker,
+    time::{Duration, Instant},
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The request's body.
+    #[arg(long)]
+    input: Option<PathBuf>,
+    /// The answer's body.
+    #[arg(long)]
+    expect: Option<PathBuf>,
+    /// The core to run on.
+    #[arg(long)]
+    core: Option<usize>,
+    /// How often.
+    #[arg(long, default_value_t = 10_000)]
+    iterations: u64,
+    /// Runs before the first that counts.
+    #[arg(long, default_value_t = 100)]
+    warm: u64,
+    /// Ends after this many seconds, however often it ran.
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
+    /// The sandbox's memory.
+    #[arg(long, default_value = "64MiB")]
+    memory: ByteSize,
+    /// The module.
+    module: PathBuf,
+}
+
+/// What was measured.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    iterations: u64,
+    /// From before `spawn` until the sandbox is gone.
+    latency_us: Summary,
+    /// From before `spawn` until the code begins to run.
+    boot_us: Summary,
+    /// The code alone.
+    run_us: Summary,
+    cpu_us: f64,
+    /// Checking and compiling the module, and loading it, each once.
+    compile_us: f64,
+    load_us: f64,
+}
+
+/// The body that a sandbox wrote, and whether it began one.
+#[derive(Default)]
+struct Answer {
+    heads: u32,
+    body: Vec<u8>,
+}
+
+struct Sink(Arc<Mutex<Answer>>);
+
+impl ResponseSink for Sink {
+    fn head(&mut self, _: ResponseHead) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).heads += 1;
+    }
+    fn body(&mut self, chunk: Bytes) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .body
+            .extend_from_slice(&chunk);
+    }
+    fn log(&mut self, _: &[u8]) {}
+}
+
+pub(crate) fn run(options: &Options) -> Result<Report> {
+    let read = |path: &PathBuf| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let body = Bytes::from(options.input.as_ref().map(read).transpose()?.unwrap_or_default());
+    let expected = options.expect.as_ref().map(read).transpose()?;
+    let module = read(&options.module)?;
+
+    let engine = engine_wasmtime::Wasmtime::new(&engine_wasmtime::Options::default())?;
+    let begin = Instant::now();
+    let compiled = engine.compile(&Code {
+        kind: CodeKind::WasmCommand,
+        bytes: &module,
+    })?;
+    let compile = begin.elapsed();
+    let mut file = tempfile::tempfile()?;
+    file.write_all(&compiled)?;
+    file.rewind()?;
+    let digest = Digest(Sha256::digest(&compiled).into());
+    let begin = Instant::now();
+    let image = engine.load(Artefact { file, digest })?;
+    let load = begin.elapsed();
+    // Compiling used every core; what runs from here on runs on one.
+    if let Some(core) = options.core {
+        machine::pin(core)?;
+    }
+
+    let grant = Arc::new(Grant {
+        function: "bench.function".parse()?,
+        version: VersionNumber(NonZeroU32::MIN),
+        limits: Limits {
+            memory: options.memory,
+            ..Limits::default()
+        },
+        environment: Vec::new(),
+        arguments: Vec::new(),
+        protocol: Protocol::Raw {
+            content_type: "text/plain".to_owned(),
+        },
+    });
+    let method = if body.is_empty() { "GET" } else { "POST" };
+    let answer = Arc::new(Mutex::new(Answer::default()));
+    let (mut times, mut boots, mut runs) = (Times::new()?, Times::new()?, Times::new()?);
+    let mut cpu = machine::own_cpu_time();
+    let end = Instant::now() + Duration::from_secs_f64(options.seconds);
+    for iteration in 0..options.warm + options.iterations {
+        if iteration == options.warm {
+            cpu = machine::own_cpu_time();
+        }
+        let mut head = HeadBuilder::new(method, "/function/bench", 256);
+        head.header("Host", b"127.0.0.1:8080")
+            .header("Content-Type", b"application/octet-stream");
+        let input = Input {
+            head: Box::new(head.build(RequestId(u128::from(iteration)))),
+            body: body.clone(),
+            response: Box::new(Sink(answer.clone())),
+        };
+        let one = once(image.as_ref(), &grant, input)?;
+        if iteration >= options.warm {
+            times.record(one.total);
+            boots.record(one.boot);
+            runs.record(one.run);
+        }
+        let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+        ensure!(
+            answer.heads == 1,
+            "the sandbox answered with {} heads",
+            answer.heads
+        );
+        if let Some(expected) = &expected {
+            let length = answer.body.len();
+            ensure!(
+                answer.body == *expected,
+                "the answer is not the expected one: {length} bytes, not {}",
+                expected.len()
+            );
+        }
+        answer.heads = 0;
+        answer.body.clear();
+        if Instant::now() >= end && times.count() > 0 {
+            break;
+        }
+    }
+    let cpu = machine::own_cpu_time().saturating_sub(cpu);
+    Ok(Report {
+        iterations: times.count(),
+        latency_us: times.summary(),
+        boot_us: boots.summary(),
+        run_us: runs.summary(),
+        cpu_us: cpu.as_secs_f64() * 1e6 / (times.count().max(1) as f64),
+        compile_us: compile.as_secs_f64() * 1e6,
+        load_us: load.as_secs_f64() * 1e6,
+    })
+}
+
+struct One {
+    total: Duration,
+    boot: Duration,
+    run: Duration,
+}
+
+fn once(image: &dyn Image, grant: &Arc<Grant>, input: Input) -> Result<One> {
+    let begin = Instant::now();
+    let mut sandbox = image
+        .spawn(grant, input)
+        .map_err(|error| anyhow::anyhow!("cannot make a sandbox: {error:?}"))?;
+    let usage = loop {
+        match sandbox.run(Waker::noop(), Duration::from_secs(10)) {
+            Step::Done(usage) => break usage,
+            Step::Preempted => {}
+            Step::Waiting { .. } => {
+                bail!("the function waits for something; only functions that compute are measured")
+            }
+            Step::Fault(fault, _) => bail!("{fault}"),
+        }
+    };
+    let ended = Instant::now();
+    drop(sandbox);
+    let gone = Instant::now();
+    let started = usage.started.unwrap_or(begin);
+    Ok(One {
+        total: gone - begin,
+        boot: started - begin,
+        run: ended - started,
+    })
+}
