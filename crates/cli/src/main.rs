@@ -1,1 +1,30 @@
-fn main() {}
+//! The `millpond` command: a node to serve functions, and a client of its control API.
+//!
+//! Each verb is a module of `commands`. All but `serve` and `doctor` speak to a running node through `client`; what they
+//! have read goes through `output`, so that `-o json` is one place; whatever goes wrong is a [`failure::Failure`],
+//! which knows what to tell and with which exit code to leave.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod commands;
+mod failure;
+mod output;
+mod plan;
+mod probe;
+mod wire;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let command = commands::Millpond::parse();
+    let output = command.output();
+    match command.run(&output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.tell(&output);
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A client of the control API and of the data plane, over HTTP/1.1 in clear text.
+
+use crate::{failure::Failure, output, wire};
+use clap::Args;
+use contract::{Digest, Problem};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::{io::Read, thread, time::Duration};
+use ureq::{
+    Agent, AsSendBody, Body, SendBody,
+    http::{Method, Request, Response, Uri, header},
+};
+
+/// How to reach a node's control API.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Connection {
+    /// The control API of the node
+    #[arg(long, global = true, value_name = "URL", env = "MILLPOND_ADMIN", default_value = "http://127.0.0.1:9080")]
+    #[arg(help_heading = "Connection")]
+    admin: String,
+    /// Bearer token of the control API
+    #[arg(long, global = true, value_name = "TOKEN", env = "MILLPOND_TOKEN", hide_env_values = true)]
+    #[arg(help_heading = "Connection")]
+    token: Option<String>,
+    /// How long to wait for an answer to begin [default: 5m; for invoke, as long as it takes]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = contract::parse_duration)]
+    #[arg(help_heading = "Connection")]
+    timeout: Option<Duration>,
+}
+
+/// Compiling large code is the longest that a node takes for an answer.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(300);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Answers of the control API are read to this size.
+const ANSWER: u64 = 256 << 20;
+
+/// A connection to one node.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+    base: Uri,
+    token: Option<String>,
+    timeout: Option<Duration>,
+}
+
+impl Connection {
+    /// Makes a client. Nothing is sent yet. From here on an interruption ends the process with 130.
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        let base = base_uri(&self.admin)?;
+        exit_on_interrupt();
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .allow_non_standard_methods(true)
+            .max_redirects(0)
+            .proxy(None)
+            .user_agent(concat!("millpond/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .build();
+        Ok(Client { agent: config.into(), base, token: self.token.clone(), timeout: self.timeout })
+    }
+}
+
+fn base_uri(text: &str) -> Result<Uri, Failure> {
+    let hint = "write it as http://HOST:PORT, for example http://127.0.0.1:9080";
+    let wrong = |reason: &str| Failure::usage(format!("`{text}` is not the address of a control API: {reason}"), hint);
+    let uri: Uri = text.parse().map_err(|error| wrong(&format!("{error}")))?;
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => {
+            return Err(Failure::usage(
+                format!("`{text}`: this command speaks HTTP without TLS"),
+                "reach the node through a tunnel, for example ssh -L 9080:127.0.0.1:9080 HOST",
+            ));
+        }
+        _ => return Err(wrong("it does not begin with http://")),
+    }
+    if uri.path() != "/" || uri.query().is_some() {
+        return Err(wrong("it has a path"));
+    }
+    Ok(uri)
+}
+
+/// Ends the process with 130 on SIGINT, as shells report it.
+fn exit_on_interrupt() {
+    thread::spawn(|| {
+        if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build()
+            && runtime.block_on(tokio::signal::ctrl_c()).is_ok()
+        {
+            std::process::exit(130);
+        }
+    });
+}
+
+impl Client {
+    fn url(&self, path: &str) -> String {
+        let authority = self.base.authority().map_or("", |authority| authority.as_str());
+        format!("http://{authority}{path}")
+    }
+
+    /// Sends a request to the control API; an answer of 400 or above is a failure.
+    fn control(&self, method: Method, path: &str, media: Option<&str>, body: impl AsSendBody) -> Result<(String, Response<Body>), Failure> {
+        let url = self.url(path);
+        let attempt = format!("{method} {url}");
+        let mut request = Request::builder().method(method).uri(&url).header(header::ACCEPT, "application/json, */*");
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let Some(media) = media {
+            request = request.header(header::CONTENT_TYPE, media);
+        }
+        let request = request.body(body).map_err(|error| Failure::usage(format!("{attempt}: {error}"), ""))?;
+        let mut response = self.send(&attempt, request, Some(self.timeout.unwrap_or(CONTROL_TIMEOUT)))?;
+        if response.status().as_u16() < 400 {
+            return Ok((attempt, response));
+        }
+        let status = response.status().as_u16();
+        let body = response.body_mut().with_config().limit(ANSWER).read_to_vec().unwrap_or_default();
+        Err(Failure::Answer { attempt, problem: problem(status, &body) })
+    }
+
+    /// Sends any request. `timeout` ends the wait for the head of the answer.
+    pub(crate) fn send(&self, attempt: &str, request: Request<impl AsSendBody>, timeout: Option<Duration>) -> Result<Response<Body>, Failure> {
+        let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let request = self.agent.configure_request(request).timeout_recv_response(timeout).build();
+        self.agent.run(request).map_err(|error| unreachable(attempt, &host, error, timeout))
+    }
+
+    fn read<T: DeserializeOwned>(answer: (String, Response<Body>)) -> Result<T, Failure> {
+        let (attempt, mut response) = answer;
+        let bytes = response.body_mut().with_config().limit(ANSWER).read_to_vec();
+        let bytes = bytes.map_err(|error| Failure::Foreign { attempt: attempt.clone(), reason: error.to_string() })?;
+        let bytes = if bytes.is_empty() { b"null" } else { bytes.as_slice() };
+        serde_json::from_slice(bytes).map_err(|error| Failure::Foreign { attempt, reason: error.to_string() })
+    }
+
+    /// Reads a resource.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        Self::read(self.control(Method::GET, path, None, ())?)
+    }
+
+    /// Reads a resource, if it is there.
+    pub(crate) fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
+        match self.get(path) {
+            Err(Failure::Answer { problem, .. }) if problem.status == 404 => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Deletes a resource.
+    pub(crate) fn delete(&self, path: &str) -> Result<Value, Failure> {
+        Self::read(self.control(Method::DELETE, path, None, ())?)
+    }
+
+    /// Sends a document.
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, document: &impl Serialize) -> Result<T, Failure> {
+        let body = serde_json::to_vec(document)
+            .map_err(|error| Failure::local(format!("cannot write the request: {error}"), ""))?;
+        Self::read(self.control(Method::POST, path, Some("application/json"), &body)?)
+    }
+
+    /// Uploads code under its digest.
+    pub(crate) fn put_code(&self, name: &str, digest: Digest, code: &[u8]) -> Result<(), Failure> {
+        let bar = output::upload_bar(&format!("upload {name}"), code.len() as u64);
+        let mut reader = bar.wrap_read(code);
+        let sent = self.control(
+            Method::PUT,
+            &format!("/v1/code/{digest}"),
+            Some("application/wasm"),
+            SendBody::from_reader(&mut reader),
+        );
+        bar.finish_and_clear();
+        sent.map(drop)
+    }
+
+    /// Opens a resource for reading as it comes.
+    pub(crate) fn open(&self, path: &str) -> Result<impl Read + use<>, Failure> {
+        Ok(self.control(Method::GET, path, None, ())?.1.into_body().into_reader())
+    }
+
+    /// The base URL of the node's data plane.
+    pub(crate) fn data_plane(&self) -> Result<String, Failure> {
+        let node: wire::Node = self.get("/v1/node")?;
+        Ok(format!("http://{}", self.seen_from_here(&node.listen)))
+    }
+
+    /// An address the node listens on, as it is reached from here: a node that listens on every address is reached
+    /// where its control API was.
+    fn seen_from_here(&self, listen: &str) -> String {
+        match listen.parse::<std::net::SocketAddr>() {
+            Ok(address) if address.ip().is_unspecified() => {
+                format!("{}:{}", self.base.host().unwrap_or("127.0.0.1"), address.port())
+            }
+            _ => listen.to_owned(),
+        }
+    }
+
+    /// How long to wait for a function, if the user said so.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+}
+
+/// Reads the problem that an answer of 400 or above holds.
+pub(crate) fn problem(status: u16, body: &[u8]) -> Problem {
+    serde_json::from_slice(body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(body);
+        let text = text.trim();
+        let detail = match text.char_indices().nth(500) {
+            _ if text.is_empty() => format!("the answer has status {status} and no body"),
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text.to_owned(),
+        };
+        Problem::new(status, "http-status", detail, "")
+    })
+}
+
+fn unreachable(attempt: &str, host: &str, error: ureq::Error, timeout: Option<Duration>) -> Failure {
+    use std::io::ErrorKind;
+    let attempt = attempt.to_owned();
+    let start = "is a node running? start one with `millpond serve`, or name another with --admin";
+    let (reason, hint) = match &error {
+        ureq::Error::Timeout(ureq::Timeout::Connect) => {
+            return Failure::Timeout { attempt, after: CONNECT_TIMEOUT };
+        }
+        ureq::Error::Timeout(_) => return Failure::Timeout { attempt, after: timeout.unwrap_or_default() },
+        ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            (format!("nobody listens on {host}"), start)
+        }
+        ureq::Error::ConnectionFailed => (format!("nobody listens on {host}"), start),
+        ureq::Error::HostNotFound => (format!("there is no host of the name in {host}"), "check the name in --admin"),
+        ureq::Error::Io(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => (
+            "the connection was closed before an answer came".to_owned(),
+            "the node may have stopped: see its log, and try again",
+        ),
+        _ => (error.to_string(), "check that --admin is the address of a node's control API"),
+    };
+    Failure::Unreachable { attempt, reason, hint: hint.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_control_apis() {
+        for good in ["http://127.0.0.1:9080", "http://node:9080/", "http://[::1]:1"] {
+            assert!(base_uri(good).is_ok(), "{good}");
+        }
+        for bad in ["127.0.0.1:9080", "node", "https://node", "ftp://x", "http://node/api", "http://node/?x", "http://", ""] {
+            assert!(matches!(base_uri(bad), Err(Failure::Usage { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_problem_document_is_told_as_it_is() {
+        assert_eq!(problem(404, b"").detail, "the answer has status 404 and no body");
+        assert_eq!(problem(502, b"<h1>no</h1>\n").detail, "<h1>no</h1>");
+        assert!(problem(502, "é".repeat(5000).as_bytes()).detail.ends_with('…'));
+        let said = Problem::new(409, "code-missing", "a", "b");
+        assert_eq!(problem(409, &serde_json::to_vec(&said).unwrap()), said);
+    }
+}

@@ -1,0 +1,70 @@
+use super::function_path;
+use crate::{
+    client::Client,
+    failure::Failure,
+    output::{self, Output},
+};
+use clap::Args;
+use contract::FunctionRef;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// Delete an application, or one function of it, with all versions
+#[derive(Args, Debug)]
+pub(crate) struct Delete {
+    /// The name of an application, or a function
+    #[arg(value_name = "APPLICATION|FUNCTION")]
+    what: FunctionRef,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+impl Delete {
+    pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
+        let (path, kind) = self.resolve(client)?;
+        if !self.yes {
+            confirm(&format!("Delete the {kind} `{}` with all its versions?", self.what))?;
+        }
+        client.delete(&path)?;
+        let answer = json!({ "deleted": self.what.to_string(), "kind": kind });
+        output.answer(&answer, || format!("deleted the {kind} {}\n", self.what))
+    }
+
+    /// A bare name may be an application's or a function's.
+    fn resolve(&self, client: &Client) -> Result<(String, &'static str), Failure> {
+        let function = function_path(&self.what);
+        if self.what.application.is_some() || self.what.qualifier.is_some() {
+            return Ok((function, "function"));
+        }
+        let application = format!("/v1/applications/{}", self.what.function);
+        match (client.find::<Value>(&application)?, client.find::<Value>(&function)?) {
+            (Some(_), None) => Ok((application, "application")),
+            (None, Some(_)) => Ok((function, "function")),
+            (Some(_), Some(_)) => Err(Failure::usage(
+                format!("`{}` is the name of an application and of a function", self.what),
+                "write APPLICATION.FUNCTION for the function; delete its other functions first, or rename one, for the application",
+            )),
+            (None, None) => Err(Failure::local(
+                format!("there is no application or function `{}` on this node", self.what),
+                "see what there is with `millpond list`",
+            )),
+        }
+    }
+}
+
+fn confirm(question: &str) -> Result<(), Failure> {
+    if !output::can_ask() {
+        return Err(Failure::usage("deleting needs a confirmation, and this is not a terminal", "add --yes"));
+    }
+    let mut answer = String::new();
+    let mut err = io::stderr().lock();
+    let asked = write!(err, "{question} [y/N] ").and_then(|()| err.flush());
+    asked.and_then(|()| io::stdin().read_line(&mut answer).map(drop)).map_err(|error| {
+        Failure::local(format!("cannot ask for a confirmation: {error}"), "add --yes")
+    })?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::local("nothing was deleted", "")),
+    }
+}

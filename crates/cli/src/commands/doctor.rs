@@ -1,0 +1,64 @@
+use crate::{
+    failure::Failure,
+    output::Output,
+    probe::{self, Finding, State},
+};
+use clap::Args;
+use serde_json::json;
+
+/// Look at this machine: what Millpond can use here, and how to get what is missing
+///
+/// Nothing is changed and no privilege is needed. The exit code is 1 if `millpond serve` cannot work here.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {}
+
+impl Doctor {
+    pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
+        let findings = probe::all();
+        output.answer(&json!(findings), || report(&findings))?;
+        let broken: Vec<&str> =
+            findings.iter().filter(|finding| finding.required && finding.state == State::Missing).map(|finding| finding.capability).collect();
+        if broken.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::local(format!("`millpond serve` cannot work here for want of {}", broken.join(", ")), ""))
+        }
+    }
+}
+
+fn report(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.capability.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for finding in findings {
+        let state = match finding.state {
+            State::Ok => "ok",
+            State::Limited => "limited",
+            State::Missing => "missing",
+        };
+        text.push_str(&format!("{state:8}{:width$}  {}\n", finding.capability, finding.found));
+        if finding.state != State::Ok {
+            text.push_str(&format!("{:8}{:width$}  needed for: {}\n", "", "", finding.needed_for));
+            text.push_str(&format!("{:8}{:width$}  to get it: {}\n", "", "", finding.remedy));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_says_what_to_do() {
+        let finding = |capability, state| Finding {
+            capability,
+            state,
+            found: "what was found".to_owned(),
+            needed_for: "something",
+            remedy: "do that".to_owned(),
+            required: false,
+        };
+        let findings = [finding("memory", State::Ok), finding("open files", State::Limited), finding("kvm", State::Missing)];
+        insta::assert_snapshot!(report(&findings));
+    }
+}

@@ -1,0 +1,217 @@
+use crate::{
+    client::{Client, problem},
+    failure::Failure,
+    output::Output,
+};
+use clap::Args;
+use contract::{FunctionRef, Problem};
+use serde_json::{Map, Value, json};
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use ureq::{
+    Body,
+    http::{HeaderName, HeaderValue, Method, Request, Response, header::CONTENT_TYPE},
+};
+
+/// Run a function and write its answer to standard output
+#[derive(Args, Debug)]
+pub(crate) struct Invoke {
+    /// The function
+    #[arg(value_name = "FUNCTION")]
+    function: FunctionRef,
+    /// The request's body: text, @FILE, or - for standard input
+    #[arg(short, long, value_name = "TEXT|@FILE|-")]
+    data: Option<String>,
+    /// The request's method [default: POST with --data, else GET]
+    #[arg(short = 'X', long)]
+    method: Option<String>,
+    /// A header of the request; may be given again
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = header)]
+    header: Vec<(HeaderName, HeaderValue)>,
+    /// What follows the function's name in the URL: path, query, or both
+    #[arg(long, value_name = "/PATH?QUERY")]
+    path: Option<String>,
+    /// Write the answer's body to a file
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Tell on standard error how long each part took
+    #[arg(long)]
+    timing: bool,
+}
+
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("write it as `Name: value`")?;
+    let name = name.trim().parse().map_err(|_| format!("`{name}` is not the name of a header"))?;
+    let value = value.trim().parse().map_err(|_| format!("`{value}` cannot stand in a header"))?;
+    Ok((name, value))
+}
+
+impl Invoke {
+    pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
+        let body = self.body()?;
+        let url = format!("{}/function/{}{}", client.data_plane()?, self.function, self.suffix()?);
+        let method = match (&self.method, &body) {
+            (Some(method), _) => Method::from_bytes(method.as_bytes())
+                .map_err(|_| Failure::usage(format!("`{method}` is not an HTTP method"), "for example --method PUT"))?,
+            (None, Some(_)) => Method::POST,
+            (None, None) => Method::GET,
+        };
+        let attempt = format!("{method} {url}");
+        let mut request = Request::builder().method(method).uri(&url);
+        for (name, value) in &self.header {
+            request = request.header(name, value);
+        }
+        let wrong = |error: ureq::http::Error| Failure::usage(format!("{attempt}: {error}"), "check --path");
+        let begun = Instant::now();
+        let mut response = match &body {
+            Some(body) => client.send(&attempt, request.body(body).map_err(wrong)?, client.timeout()),
+            None => client.send(&attempt, request.body(()).map_err(wrong)?, client.timeout()),
+        }?;
+
+        let status = response.status().as_u16();
+        if status >= 400 && is_problem(&response) {
+            let problem = read_problem(&mut response);
+            self.tell_timing(&response, begun.elapsed());
+            return Err(Failure::Answer { attempt, problem });
+        }
+        if output.json() { self.write_json(&mut response, begun, output) } else { self.write_raw(&mut response, output) }?;
+        self.tell_timing(&response, begun.elapsed());
+        if status >= 400 { Err(Failure::Function { status }) } else { Ok(()) }
+    }
+
+    fn body(&self) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(data) = &self.data else { return Ok(None) };
+        if data == "-" {
+            let mut bytes = Vec::new();
+            let read = io::stdin().lock().read_to_end(&mut bytes);
+            read.map_err(|error| Failure::local(format!("cannot read standard input: {error}"), ""))?;
+            Ok(Some(bytes))
+        } else if let Some(file) = data.strip_prefix('@') {
+            let hint = "text that begins with @ is the name of a file; give other text through `--data -`";
+            fs::read(file).map(Some).map_err(|error| Failure::usage(format!("cannot read {file}: {error}"), hint))
+        } else {
+            Ok(Some(data.clone().into_bytes()))
+        }
+    }
+
+    fn suffix(&self) -> Result<&str, Failure> {
+        match self.path.as_deref() {
+            None => Ok(""),
+            Some(path) if path.starts_with(['/', '?']) => Ok(path),
+            Some(path) => Err(Failure::usage(format!("the path `{path}` does not begin with / or ?"), format!("write --path /{path}"))),
+        }
+    }
+
+    fn write_raw(&self, response: &mut Response<Body>, output: Output) -> Result<(), Failure> {
+        let mut file = match &self.output {
+            None => None,
+            Some(path) => Some((path, File::create(path).map_err(|error| cannot_write(path, &error))?)),
+        };
+        let mut reader = response.body_mut().as_reader();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let n = reader.read(&mut buffer).map_err(broke_off)?;
+            if n == 0 {
+                return Ok(());
+            }
+            match &mut file {
+                Some((path, file)) => file.write_all(&buffer[..n]).map_err(|error| cannot_write(path, &error))?,
+                None => output.bytes(&buffer[..n])?,
+            }
+        }
+    }
+
+    /// The whole answer as one document. A body that is not UTF-8 is left to `--output`.
+    fn write_json(&self, response: &mut Response<Body>, begun: Instant, output: Output) -> Result<(), Failure> {
+        let mut bytes = Vec::new();
+        response.body_mut().as_reader().read_to_end(&mut bytes).map_err(broke_off)?;
+        let mut headers = Map::new();
+        for (name, value) in response.headers() {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            let values = headers.entry(name.as_str()).or_insert_with(|| json!([]));
+            if let Some(values) = values.as_array_mut() {
+                values.push(value.into());
+            }
+        }
+        let mut answer = json!({
+            "status": response.status().as_u16(),
+            "headers": headers,
+            "length": bytes.len(),
+            "milliseconds": begun.elapsed().as_secs_f64() * 1e3,
+        });
+        match &self.output {
+            Some(path) => fs::write(path, &bytes).map_err(|error| cannot_write(path, &error))?,
+            None => answer["body"] = String::from_utf8(bytes).map_or(Value::Null, Value::String),
+        }
+        output.answer(&answer, String::new)
+    }
+
+    fn tell_timing(&self, response: &Response<Body>, elapsed: Duration) {
+        if self.timing {
+            let phases = response.headers().get_all("server-timing").iter().filter_map(|value| value.to_str().ok());
+            eprint!("{}", timing(&phases.collect::<Vec<_>>().join(","), elapsed));
+        }
+    }
+}
+
+fn is_problem(response: &Response<Body>) -> bool {
+    let media = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    media.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case(Problem::MEDIA_TYPE))
+}
+
+fn read_problem(response: &mut Response<Body>) -> Problem {
+    let status = response.status().as_u16();
+    let body = response.body_mut().with_config().limit(1 << 20).read_to_vec().unwrap_or_default();
+    problem(status, &body)
+}
+
+fn broke_off(error: io::Error) -> Failure {
+    Failure::local(
+        format!("the answer broke off: {error}"),
+        "the function may have failed while it wrote; see `millpond logs`",
+    )
+}
+
+fn cannot_write(path: &std::path::Path, error: &io::Error) -> Failure {
+    Failure::local(format!("cannot write {}: {error}", path.display()), "")
+}
+
+/// `Server-Timing` as a person reads it; the milliseconds are the node's own.
+fn timing(server_timing: &str, elapsed: Duration) -> String {
+    let mut text = String::new();
+    for entry in server_timing.split(',').filter(|entry| !entry.trim().is_empty()) {
+        let mut parts = entry.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        if let Some(duration) = parts.find_map(|part| part.strip_prefix("dur=")) {
+            text.push_str(&format!("{:8}{:>12} ms\n", crate::output::visible(name), crate::output::visible(duration)));
+        }
+    }
+    text.push_str(&format!("{:8}{:>12.3} ms, seen from here\n", "total", elapsed.as_secs_f64() * 1e3));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timing_is_a_table() {
+        let text = timing("queue;dur=0.004, boot;dur=0.002,run;desc=\"x\";dur=1.5, cache", Duration::from_micros(2345));
+        assert_eq!(
+            text,
+            "queue          0.004 ms\nboot           0.002 ms\nrun              1.5 ms\ntotal          2.345 ms, seen from here\n"
+        );
+    }
+
+    #[test]
+    fn headers_are_read() {
+        assert_eq!(header("X-A: b:c ").unwrap(), ("x-a".parse().unwrap(), HeaderValue::from_static("b:c")));
+        for bad in ["X-A", "X A: b", "X: a\nb"] {
+            assert!(header(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The verbs.
+
+mod delete;
+mod deploy;
+mod describe;
+mod doctor;
+mod invoke;
+mod list;
+mod logs;
+mod rollback;
+
+use crate::{
+    client::Connection,
+    failure::Failure,
+    output::{Format, Output},
+};
+use clap::{Parser, Subcommand};
+use contract::FunctionRef;
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 ok, 1 error of a function or a service, 2 wrong usage or manifest, 124 timeout, 130 interrupted.";
+
+/// Serve functions, and manage the ones that a node serves
+///
+/// A function is written [APPLICATION.]FUNCTION[:VERSION|:ALIAS]; without an application its name must be unique on the
+/// node, without a version the live one is meant.
+#[derive(Parser, Debug)]
+#[command(name = "millpond", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Millpond {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    connection: Connection,
+    /// How to write the answer
+    #[arg(short = 'o', long, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Deploy(deploy::Deploy),
+    Invoke(invoke::Invoke),
+    Logs(logs::Logs),
+    List(list::List),
+    Describe(describe::Describe),
+    Delete(delete::Delete),
+    Rollback(rollback::Rollback),
+    Doctor(doctor::Doctor),
+}
+
+impl Millpond {
+    pub(crate) fn output(&self) -> Output {
+        Output { format: self.format }
+    }
+
+    pub(crate) fn run(self, output: &Output) -> Result<(), Failure> {
+        let client = || self.connection.client();
+        match self.verb {
+            Verb::Deploy(verb) => verb.run(client, *output),
+            Verb::Invoke(verb) => verb.run(&client()?, *output),
+            Verb::Logs(verb) => verb.run(&client()?, *output),
+            Verb::List(verb) => verb.run(&client()?, *output),
+            Verb::Describe(verb) => verb.run(&client()?, *output),
+            Verb::Delete(verb) => verb.run(&client()?, *output),
+            Verb::Rollback(verb) => verb.run(&client()?, *output),
+            Verb::Doctor(verb) => verb.run(*output),
+        }
+    }
+}
+
+/// The path of a function in the control API.
+fn function_path(reference: &FunctionRef) -> String {
+    format!("/v1/functions/{reference}")
+}

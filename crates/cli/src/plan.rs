@@ -1,0 +1,115 @@
+//! A deployment as a person reads it.
+
+use crate::{
+    output::{columns, visible},
+    wire::{Change, Deployment, Difference},
+};
+use manifest::HttpTrigger;
+
+/// The plan: one line for each function and route.
+pub(crate) fn render(deployment: &Deployment) -> String {
+    let mut text = format!("{}\n", visible(&deployment.application));
+    let rows: Vec<Vec<String>> = deployment.changes.iter().map(row).collect();
+    text.push_str(&indented(&columns(&rows)));
+    let routes: Vec<Vec<String>> =
+        deployment.routes.iter().map(|route| vec![said(route), format!("-> {}", route.function)]).collect();
+    if !routes.is_empty() {
+        text.push_str("routes\n");
+        text.push_str(&indented(&columns(&routes)));
+    }
+    text
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+fn row(change: &Change) -> Vec<String> {
+    let number = |number: Option<u32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+    let (sign, versions) = match change.action.as_str() {
+        "create" => ('+', format!("version {}", number(change.to))),
+        "update" => ('~', format!("version {} -> {}", number(change.from), number(change.to))),
+        "delete" => ('-', format!("version {}", number(change.from))),
+        _ => ('=', format!("version {}", number(change.to.or(change.from)))),
+    };
+    let differences: Vec<String> = change.differences.iter().map(difference).collect();
+    vec![format!("{sign} {}", visible(&change.function)), versions, differences.join(", ")]
+}
+
+fn difference(difference: &Difference) -> String {
+    // A digest tells a person nothing.
+    if difference.key == "code" {
+        return "code".to_owned();
+    }
+    let value = |value: &Option<String>| value.as_deref().map_or_else(|| "none".to_owned(), visible);
+    format!("{} {} -> {}", visible(&difference.key), value(&difference.from), value(&difference.to))
+}
+
+/// A route: methods, host and path.
+pub(crate) fn said(route: &HttpTrigger) -> String {
+    let methods = if route.method.is_empty() { "ANY".to_owned() } else { route.method.join(",") };
+    format!("{methods} {}{}", route.host.as_deref().unwrap_or_default(), route.path)
+}
+
+/// Where each function can be reached: by its name, then by its routes.
+pub(crate) fn addresses(deployment: &Deployment, data_plane: &str) -> Vec<(String, Vec<String>)> {
+    let kept = deployment.changes.iter().filter(|change| change.action != "delete");
+    let addresses = kept.map(|change| {
+        let name = format!("{}.{}", deployment.application, change.function);
+        let mut urls = vec![format!("{data_plane}/function/{name}")];
+        for route in deployment.routes.iter().filter(|route| route.function.as_str() == change.function) {
+            let authority = data_plane.trim_start_matches("http://");
+            let url = match &route.host {
+                None => format!("{data_plane}{}", route.path),
+                Some(host) => match authority.rsplit_once(':') {
+                    Some((_, port)) => format!("http://{host}:{port}{}", route.path),
+                    None => format!("http://{host}{}", route.path),
+                },
+            };
+            urls.push(url);
+        }
+        (name, urls)
+    });
+    addresses.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn example() -> Deployment {
+        serde_json::from_value(json!({
+            "application": "shop",
+            "revision": 7,
+            "changes": [
+                { "function": "gps-ekf", "action": "unchanged", "from": 2, "to": 2 },
+                { "function": "old", "action": "delete", "from": 7 },
+                { "function": "resize", "action": "create", "to": 1 },
+                { "function": "thumb", "action": "update", "from": 3, "to": 4, "differences": [
+                    { "key": "code", "from": "00", "to": "11" },
+                    { "key": "memory", "from": "64MiB", "to": "128MiB" },
+                    { "key": "env.LEVEL", "to": "\u{1b}[2J" },
+                ] },
+            ],
+            "routes": [
+                { "function": "resize", "path": "/resize/{size}", "method": ["POST", "PUT"], "host": "img.example.org" },
+                { "function": "thumb", "path": "/" },
+            ],
+            "missing_code": [],
+            "a field of later": true,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_plan_is_rendered() {
+        insta::assert_snapshot!(render(&example()));
+    }
+
+    #[test]
+    fn functions_have_addresses() {
+        let addresses = addresses(&example(), "http://127.0.0.1:8080");
+        insta::assert_debug_snapshot!(addresses);
+    }
+}
