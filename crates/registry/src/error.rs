@@ -1,0 +1,294 @@
+use contract::{
+    ByteSize, Digest, FunctionId, Name, PrepareError, Problem, Qualifier, StoreError, VersionNumber,
+};
+use std::{io, path::PathBuf};
+
+/// What the registry could not do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such application.
+    #[error("there is no application `{0}` on this node")]
+    UnknownApplication(Name),
+    /// No such function.
+    #[error("there is no function `{0}` on this node")]
+    UnknownFunction(String),
+    /// A function's name without its application, and several applications have one.
+    #[error("several applications have a function `{function}`")]
+    AmbiguousFunction {
+        /// The name.
+        function: Name,
+        /// All functions of that name.
+        candidates: Vec<FunctionId>,
+    },
+    /// The function has no such version or alias.
+    #[error("`{function}` has no {}", said(.qualifier))]
+    UnknownVersion {
+        /// The function.
+        function: FunctionId,
+        /// What it does not have.
+        qualifier: Qualifier,
+        /// The versions it has.
+        versions: Vec<VersionNumber>,
+    },
+    /// No version before the live one is kept.
+    #[error("`{function}` has no version before {live} to roll back to")]
+    NoEarlierVersion {
+        /// The function.
+        function: FunctionId,
+        /// Its live version.
+        live: VersionNumber,
+    },
+    /// `live` cannot be deleted.
+    #[error("the alias `live` of `{0}` cannot be deleted: it is what requests run")]
+    LiveAlias(FunctionId),
+    /// A version or alias was given where a whole function is meant.
+    #[error("`{0}` names one version, but the whole function is meant here")]
+    Unqualified(String),
+    /// The deployment names no code for a function, or code for a function that is not in the manifest.
+    #[error("{0}")]
+    CodeMap(String),
+    /// Code that has not been uploaded, or is damaged.
+    #[error("the code {} is not on this node", list(.0))]
+    CodeMissing(Vec<Digest>),
+    /// Code that no engine takes.
+    #[error("the code of `{function}` was refused: {reason}")]
+    CodeRefused {
+        /// The function.
+        function: FunctionId,
+        /// By the engine, for this reason.
+        reason: PrepareError,
+    },
+    /// An upload that is not what its name says.
+    #[error("the uploaded code has the SHA-256 {actual}, not {claimed}")]
+    DigestMismatch {
+        /// What its name says.
+        claimed: Digest,
+        /// What it is.
+        actual: Digest,
+    },
+    /// An upload beyond the limit.
+    #[error("the code is larger than {limit}")]
+    CodeTooLarge {
+        /// The limit.
+        limit: ByteSize,
+    },
+    /// The manifest breaks a rule.
+    #[error("the manifest is not valid: {}", list(.0))]
+    Manifest(Vec<manifest::Diagnostic>),
+    /// The manifest has grants.
+    #[error("`{function}` asks for grants ({services}), which this node does not offer yet")]
+    GrantsUnavailable {
+        /// The function.
+        function: FunctionId,
+        /// `http`, `s3` or both.
+        services: String,
+    },
+    /// No such engine here.
+    #[error("`{function}` asks for the engine `{engine}`, and this node has {available}")]
+    EngineUnavailable {
+        /// The function.
+        function: FunctionId,
+        /// What it asks for.
+        engine: String,
+        /// What there is.
+        available: String,
+    },
+    /// Another application has this route.
+    #[error("the route `{route}` cannot be told from `{other}` of the application `{application}`")]
+    RouteConflict {
+        /// The new route.
+        route: String,
+        /// The one that is there.
+        other: String,
+        /// Whose it is.
+        application: Name,
+    },
+    /// Somebody else changed the application at the same time.
+    #[error(
+        "the application `{0}` was changed by somebody else at the same time, and this change was not made"
+    )]
+    Conflict(Name),
+    /// A version's code cannot be made ready to run.
+    #[error("version {version} of `{function}` cannot be made ready to run: {reason}")]
+    ImageUnavailable {
+        /// The function.
+        function: FunctionId,
+        /// Its version.
+        version: VersionNumber,
+        /// What came of it.
+        reason: String,
+    },
+    /// A record of the store that cannot be read.
+    #[error("the record `{key}` of the store is damaged: {reason}")]
+    Record {
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The disk failed.
+    #[error("cannot {attempt} {path}: {source}")]
+    Disk {
+        /// What was attempted.
+        attempt: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The operating system's word.
+        source: io::Error,
+    },
+}
+
+fn said(qualifier: &Qualifier) -> String {
+    match qualifier {
+        Qualifier::Version(number) => {
+            format!("version {number}; it may have been deleted to make place for newer ones")
+        }
+        Qualifier::Alias(alias) => format!("alias `{alias}`"),
+    }
+}
+
+fn list<T: ToString>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl Error {
+    /// The error as a client reads it.
+    pub fn problem(&self) -> Problem {
+        let (status, code, hint) = match self {
+            Self::UnknownApplication(_) => (
+                404,
+                "application-unknown",
+                "see the deployed ones with `millpond list`".to_owned(),
+            ),
+            Self::UnknownFunction(_) => (
+                404,
+                "function-unknown",
+                "see the deployed ones with `millpond list`".to_owned(),
+            ),
+            Self::AmbiguousFunction { candidates, .. } => (
+                409,
+                "function-ambiguous",
+                format!("write one of {}", list(candidates)),
+            ),
+            Self::UnknownVersion { versions, .. } => (
+                404,
+                "version-unknown",
+                format!("its versions are {}", list(versions)),
+            ),
+            Self::NoEarlierVersion { .. } => (
+                409,
+                "version-none-earlier",
+                "see its versions with `millpond describe`".to_owned(),
+            ),
+            Self::LiveAlias(_) => (
+                409,
+                "alias-live",
+                "point it at another version, or delete the function".to_owned(),
+            ),
+            Self::Unqualified(_) => (
+                422,
+                "reference-qualified",
+                "leave out what follows `:`".to_owned(),
+            ),
+            Self::CodeMap(_) => (
+                422,
+                "code-map",
+                "`code` maps every function of the manifest to the SHA-256 of its code".to_owned(),
+            ),
+            Self::CodeMissing(_) => (
+                409,
+                "code-missing",
+                "upload it with PUT /v1/code/SHA256, then deploy again".to_owned(),
+            ),
+            Self::CodeRefused { reason, .. } => (422, "code-refused", refusal_hint(reason)),
+            Self::DigestMismatch { .. } => (
+                422,
+                "code-digest",
+                "name the code by the SHA-256 of its bytes, or send it again".to_owned(),
+            ),
+            Self::CodeTooLarge { .. } => (
+                413,
+                "code-too-large",
+                "strip debug information, or make the program smaller".to_owned(),
+            ),
+            Self::Manifest(_) => (
+                422,
+                "manifest-invalid",
+                "the rules are in GET /manifest.schema.json".to_owned(),
+            ),
+            Self::GrantsUnavailable { function, .. } => {
+                let name = &function.function;
+                (
+                    422,
+                    "grants-unavailable",
+                    format!(
+                        "remove `[[function.{name}.grants.…]]` from the manifest; a function without grants only computes"
+                    ),
+                )
+            }
+            Self::EngineUnavailable { .. } => (
+                422,
+                "engine-unavailable",
+                "leave `engine` out, or write \"auto\"".to_owned(),
+            ),
+            Self::RouteConflict { .. } => (
+                409,
+                "route-conflict",
+                "give one of them another path, method or host".to_owned(),
+            ),
+            Self::Conflict(_) => (
+                409,
+                "deployment-conflict",
+                "look at what is deployed now, and try again".to_owned(),
+            ),
+            Self::ImageUnavailable { .. } => (
+                503,
+                "image-unavailable",
+                "see the node's log; deploying again uploads the code anew".to_owned(),
+            ),
+            Self::Record { .. } => (
+                500,
+                "store-damaged",
+                "restore the data folder from a backup".to_owned(),
+            ),
+            Self::Store(_) => (
+                500,
+                "store-failed",
+                "see the node's log, and whether its disk is full".to_owned(),
+            ),
+            Self::Disk { source, .. }
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) =>
+            {
+                (
+                    507,
+                    "disk-full",
+                    "free some space in the node's data folder".to_owned(),
+                )
+            }
+            Self::Disk { .. } => (
+                500,
+                "disk-failed",
+                "see the node's log, and the permissions of its data folder".to_owned(),
+            ),
+        };
+        Problem::new(status, code, self.to_string(), hint)
+    }
+}
+
+fn refusal_hint(reason: &PrepareError) -> String {
+    match reason {
+        PrepareError::Malformed(_) => "is `source` in the manifest the compiled program, a .wasm file?",
+        PrepareError::Unsupported(_) => {
+            "this node runs WASI 0.1 commands: compile for wasm32-wasip1 (wasm32-wasi in C)"
+        }
+        _ => "try another compiler or another optimisation level, and report this",
+    }
+    .to_owned()
+}

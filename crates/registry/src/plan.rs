@@ -1,0 +1,246 @@
+//! What a deployment would change. Pure: a manifest and a snapshot in, a plan out.
+
+use crate::{Application, Error, Settings, Version};
+use contract::{Digest, Engine, FunctionId, Name, Revision, VersionNumber};
+use manifest::{HttpTrigger, Manifest};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// What a deployment changes, or would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The application.
+    pub application: Name,
+    /// Of a plan: the revision that it was made against. Of a deployment: the one that it made.
+    pub revision: Revision,
+    /// One for each function that the manifest has or the application had, by name.
+    pub changes: Vec<FunctionChange>,
+    /// The application's routes afterwards.
+    pub routes: Vec<HttpTrigger>,
+    /// Whether the routes change.
+    pub routes_change: bool,
+    /// Code that must be uploaded first.
+    pub missing_code: Vec<Digest>,
+}
+
+impl Plan {
+    /// Whether there is anything to do.
+    pub fn is_unchanged(&self) -> bool {
+        !self.routes_change
+            && self
+                .changes
+                .iter()
+                .all(|change| change.action == Action::Unchanged)
+    }
+}
+
+/// What a deployment does to one function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionChange {
+    /// Its name.
+    pub function: Name,
+    /// What is done.
+    pub action: Action,
+    /// Its live version before.
+    pub from: Option<VersionNumber>,
+    /// Its live version afterwards. Of a plan, what it will be if nobody else deploys meanwhile.
+    pub to: Option<VersionNumber>,
+    /// What differs between the two.
+    pub differences: Vec<Difference>,
+}
+
+/// What is done to a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is new.
+    Create,
+    /// It gets a new version.
+    Update,
+    /// Code and settings are those of the live version.
+    Unchanged,
+    /// The manifest no longer has it.
+    Delete,
+}
+
+/// One setting that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The manifest's key, or `code`.
+    pub key: String,
+    /// Before; `None` if it was not there.
+    pub from: Option<String>,
+    /// Afterwards; `None` if it is not there.
+    pub to: Option<String>,
+}
+
+/// What each function of a manifest is to be: its settings and its code.
+pub(crate) type Wanted = BTreeMap<Name, (Settings, Digest)>;
+
+/// Reads what the manifest asks for, if this node can give it.
+pub(crate) fn wanted(
+    manifest: &Manifest,
+    code: &BTreeMap<Name, Digest>,
+    engines: &[Arc<dyn Engine>],
+) -> Result<Wanted, Error> {
+    let diagnostics = manifest.validate();
+    if !diagnostics.is_empty() {
+        return Err(Error::Manifest(diagnostics));
+    }
+    if let Some(name) = code.keys().find(|name| !manifest.function.contains_key(name)) {
+        return Err(Error::CodeMap(format!(
+            "`code` names `{name}`, which is not a function of the manifest"
+        )));
+    }
+    let application = &manifest.application.name;
+    let one = |(name, function): (&Name, &manifest::Function)| {
+        let id = || FunctionId {
+            application: application.clone(),
+            function: name.clone(),
+        };
+        if !function.grants.is_empty() {
+            let services = [
+                ("http", function.grants.http.is_empty()),
+                ("s3", function.grants.s3.is_empty()),
+            ];
+            let services: Vec<_> = services
+                .iter()
+                .filter(|(_, empty)| !empty)
+                .map(|(service, _)| *service)
+                .collect();
+            return Err(Error::GrantsUnavailable {
+                function: id(),
+                services: services.join(", "),
+            });
+        }
+        let engine = match function.engine {
+            manifest::Engine::Auto | manifest::Engine::Wasmtime => "wasmtime",
+        };
+        if !engines.iter().any(|e| e.name() == engine) {
+            let available: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
+            let available = if available.is_empty() {
+                "none".to_owned()
+            } else {
+                available.join(", ")
+            };
+            return Err(Error::EngineUnavailable {
+                function: id(),
+                engine: engine.to_owned(),
+                available,
+            });
+        }
+        let digest = code.get(name);
+        let digest = digest
+            .ok_or_else(|| Error::CodeMap(format!("`code` has no SHA-256 for the function `{name}`")))?;
+        Ok((name.clone(), (Settings::of(function, engine), *digest)))
+    };
+    manifest.function.iter().map(one).collect()
+}
+
+/// Compares what is wanted with what is live.
+pub(crate) fn plan(
+    application: &Name,
+    wanted: &Wanted,
+    routes: &[HttpTrigger],
+    current: Option<&Application>,
+    next: impl Fn(&Name) -> Option<VersionNumber>,
+    has_code: impl Fn(Digest) -> bool,
+) -> Plan {
+    let live = |name: &Name| current.and_then(|application| application.functions.get(name)?.live());
+    let names: BTreeSet<&Name> = wanted
+        .keys()
+        .chain(
+            current
+                .iter()
+                .flat_map(|application| application.functions.keys()),
+        )
+        .collect();
+    let change = |function: &Name| {
+        let live = live(function);
+        let from = live.map(|version| version.number);
+        let (action, differences) = match (wanted.get(function), live) {
+            (None, _) => (Action::Delete, Vec::new()),
+            (Some(_), None) => (Action::Create, Vec::new()),
+            (Some((settings, code)), Some(version)) => {
+                let differences = differences(version, settings, *code);
+                (
+                    if differences.is_empty() {
+                        Action::Unchanged
+                    } else {
+                        Action::Update
+                    },
+                    differences,
+                )
+            }
+        };
+        let to = match action {
+            Action::Create | Action::Update => next(function),
+            Action::Unchanged => from,
+            Action::Delete => None,
+        };
+        FunctionChange {
+            function: function.clone(),
+            action,
+            from,
+            to,
+            differences,
+        }
+    };
+    let changes: Vec<_> = names.into_iter().map(change).collect();
+    let new = |change: &&FunctionChange| matches!(change.action, Action::Create | Action::Update);
+    let missing: BTreeSet<Digest> = changes
+        .iter()
+        .filter(new)
+        .filter_map(|change| Some(wanted.get(&change.function)?.1))
+        .filter(|code| !has_code(*code))
+        .collect();
+    Plan {
+        application: application.clone(),
+        revision: current.map_or(Revision(0), |application| application.revision),
+        changes,
+        routes: routes.to_vec(),
+        routes_change: current.map_or(&[][..], |application| &application.triggers) != routes,
+        missing_code: missing.into_iter().collect(),
+    }
+}
+
+fn differences(version: &Version, settings: &Settings, code: Digest) -> Vec<Difference> {
+    let (before, after) = (flat(&version.settings, version.code), flat(settings, code));
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let differing = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
+    differing
+        .map(|key| Difference {
+            key: key.clone(),
+            from: before.get(key).cloned(),
+            to: after.get(key).cloned(),
+        })
+        .collect()
+}
+
+/// The settings by their keys in the manifest, as text.
+fn flat(settings: &Settings, code: Digest) -> BTreeMap<String, String> {
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    let mut flat = BTreeMap::from([("code".to_owned(), code.to_string())]);
+    // Settings are strings, numbers, lists and one map: turning them into JSON does not fail.
+    let Ok(Value::Object(fields)) = serde_json::to_value(settings) else {
+        return flat;
+    };
+    for (key, value) in fields {
+        match value {
+            Value::Object(variables) => {
+                flat.extend(
+                    variables
+                        .into_iter()
+                        .map(|(name, value)| (format!("{key}.{name}"), text(value))),
+                );
+            }
+            value => drop(flat.insert(key, text(value))),
+        }
+    }
+    flat
+}

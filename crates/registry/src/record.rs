@@ -1,0 +1,161 @@
+//! The documents in the store. They outlive the release that wrote them: a field is added with a default, never
+//! renamed.
+
+use crate::Error;
+use contract::{Digest, Entry, FunctionId, Grant, Limits, Name, Protocol, VersionNumber};
+use manifest::HttpTrigger;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
+
+/// The alias that routes and unqualified references mean.
+pub static LIVE: LazyLock<Name> = LazyLock::new(|| "live".parse().expect("`live` is a name"));
+
+pub(crate) const APPLICATIONS: &str = "application/";
+pub(crate) const VERSIONS: &str = "version/";
+pub(crate) const ARTEFACTS: &str = "artefact/";
+
+pub(crate) fn application_key(application: &Name) -> String {
+    format!("{APPLICATIONS}{application}")
+}
+
+pub(crate) fn counter_key(application: &Name) -> String {
+    format!("counter/{application}")
+}
+
+pub(crate) fn version_key(application: &Name, function: &Name, number: VersionNumber) -> String {
+    format!("{VERSIONS}{application}/{function}/{number}")
+}
+
+pub(crate) fn artefact_key(engine: &str, fingerprint: &str, code: Digest) -> String {
+    format!("{ARTEFACTS}{engine}/{fingerprint}/{code}")
+}
+
+/// `application/…`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ApplicationRecord {
+    pub(crate) functions: BTreeMap<Name, FunctionRecord>,
+    #[serde(default)]
+    pub(crate) triggers: Vec<HttpTrigger>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FunctionRecord {
+    pub(crate) aliases: BTreeMap<Name, VersionNumber>,
+    pub(crate) versions: BTreeSet<VersionNumber>,
+}
+
+/// `counter/…`: the last number that was given to a version of each function.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct CounterRecord(pub(crate) BTreeMap<Name, u32>);
+
+/// `version/…`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VersionRecord {
+    pub(crate) code: Digest,
+    /// Its length in bytes.
+    pub(crate) code_size: u64,
+    /// Milliseconds since 1970.
+    pub(crate) created: u64,
+    pub(crate) settings: Settings,
+}
+
+/// `artefact/…`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ArtefactRecord {
+    pub(crate) digest: Digest,
+}
+
+/// How one version of a function runs. Resolved when it was deployed: a later release's defaults do not change it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The engine's name.
+    pub engine: String,
+    /// What one request may use.
+    #[serde(flatten)]
+    pub limits: Limits,
+    /// How many requests one sandbox serves.
+    pub reuse: u32,
+    /// Arguments after the program's name.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// Environment variables.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// How standard output becomes a response.
+    #[serde(with = "protocol", default = "protocol::default")]
+    pub protocol: Protocol,
+}
+
+impl Settings {
+    pub(crate) fn of(function: &manifest::Function, engine: &str) -> Self {
+        Self {
+            engine: engine.to_owned(),
+            limits: function.limits(),
+            reuse: function.reuse,
+            arguments: function.arguments.clone(),
+            env: function.env.clone(),
+            protocol: function.protocol(),
+        }
+    }
+
+    pub(crate) fn grant(&self, function: &FunctionId, version: VersionNumber) -> Grant {
+        Grant {
+            function: function.clone(),
+            version,
+            limits: self.limits,
+            environment: self.env.clone().into_iter().collect(),
+            arguments: self.arguments.clone(),
+            protocol: self.protocol.clone(),
+        }
+    }
+}
+
+/// [`Protocol`] as text: `cgi`, or `raw ` and the media type.
+mod protocol {
+    use contract::Protocol;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    const RAW: &str = "raw ";
+
+    pub(super) fn default() -> Protocol {
+        Protocol::Raw {
+            content_type: manifest::DEFAULT_CONTENT_TYPE.to_owned(),
+        }
+    }
+
+    pub(super) fn serialize<S: Serializer>(protocol: &Protocol, serializer: S) -> Result<S::Ok, S::Error> {
+        match protocol {
+            Protocol::Raw { content_type } => serializer.collect_str(&format_args!("{RAW}{content_type}")),
+            Protocol::Cgi => serializer.serialize_str("cgi"),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Protocol, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match (text.strip_prefix(RAW), text.as_str()) {
+            (Some(content_type), _) => Ok(Protocol::Raw {
+                content_type: content_type.to_owned(),
+            }),
+            (None, "cgi") => Ok(Protocol::Cgi),
+            (None, _) => Err(D::Error::custom(format!("`{text}` is not a protocol"))),
+        }
+    }
+}
+
+pub(crate) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, Error> {
+    serde_json::from_slice(&entry.value).map_err(|error| Error::Record {
+        key: entry.key.clone(),
+        reason: error.to_string(),
+    })
+}
+
+pub(crate) fn write<T: Serialize>(key: &str, record: &T) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(record).map_err(|error| Error::Record {
+        key: key.to_owned(),
+        reason: error.to_string(),
+    })
+}

@@ -1,0 +1,619 @@
+use crate::{
+    Action, Application, Error, LIVE, Plan, Snapshot, Stored, Version,
+    disk::{self, CodeFiles},
+    images::{Images, LoadError},
+    plan::{self, Wanted},
+    record::{self, APPLICATIONS, ApplicationRecord, CounterRecord, VERSIONS, VersionRecord},
+    routes,
+    snapshot::unknown_version,
+};
+use contract::{
+    ByteSize, Digest, Engine, Entry, Expect, FunctionId, FunctionRef, Image, Name, Qualifier, Revision,
+    Store, StoreError, VersionNumber,
+};
+use manifest::Manifest;
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io::Read,
+    num::NonZeroU32,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, SystemTime},
+};
+use telemetry::metrics::Metrics;
+
+/// What a registry may be told.
+#[derive(Clone)]
+pub struct Options {
+    /// The largest code that may be uploaded.
+    pub code: ByteSize,
+    /// How many versions of a function are kept to roll back to, besides those that an alias names.
+    pub keep: usize,
+    /// How long code and artefacts that no version uses are kept.
+    pub litter: Duration,
+    /// Where compiling and loading are counted.
+    pub metrics: Option<Arc<Metrics>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            code: ByteSize::mib(256),
+            keep: 10,
+            litter: Duration::from_secs(24 * 60 * 60),
+            metrics: None,
+        }
+    }
+}
+
+type Subscriber = Box<dyn Fn(&Arc<Snapshot>) + Send>;
+
+/// What is deployed on this node. See the crate's introduction.
+pub struct Registry {
+    store: Arc<dyn Store>,
+    images: Arc<Images>,
+    options: Options,
+    published: RwLock<Arc<Snapshot>>,
+    /// Who is told; also the lock under which everything changes.
+    changing: Mutex<Vec<Subscriber>>,
+    stop: Arc<AtomicBool>,
+    loader: Option<JoinHandle<()>>,
+}
+
+impl Registry {
+    /// Reads what is deployed, collects litter, and begins to make ready, behind the caller's back, the images of all
+    /// versions that an alias names.
+    ///
+    /// `data` is the node's data folder, and the store has no other writer.
+    pub fn open(
+        store: Arc<dyn Store>,
+        data: &Path,
+        engines: Vec<Arc<dyn Engine>>,
+        options: Options,
+    ) -> Result<Self, Error> {
+        disk::make_folder(data)?;
+        let images = Arc::new(Images::open(
+            Arc::clone(&store),
+            data,
+            engines,
+            options.metrics.clone(),
+        )?);
+        let snapshot = Arc::new(read_all(&*store, &images)?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut registry = Self {
+            store,
+            images,
+            options,
+            published: RwLock::new(Arc::clone(&snapshot)),
+            changing: Mutex::new(Vec::new()),
+            stop: Arc::clone(&stop),
+            loader: None,
+        };
+        registry.collect()?;
+        let loader = std::thread::Builder::new().name("images".to_owned());
+        let loader = loader.spawn(move || load_all(&snapshot, &stop));
+        registry.loader = Some(loader.map_err(disk::failed("start a thread for the images in", data))?);
+        Ok(registry)
+    }
+
+    /// What is deployed now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.published.read())
+    }
+
+    /// Calls `subscriber` with what is deployed now, and then, before the change that made it returns, with each new
+    /// snapshot, in order. It must not change the registry.
+    pub fn subscribe(&self, subscriber: impl Fn(&Arc<Snapshot>) + Send + 'static) {
+        let mut subscribers = self.changing.lock();
+        subscriber(&self.snapshot());
+        subscribers.push(Box::new(subscriber));
+    }
+
+    /// The names of this node's engines.
+    pub fn engines(&self) -> Vec<&'static str> {
+        self.images.engines().iter().map(|engine| engine.name()).collect()
+    }
+
+    /// The largest code that may be uploaded.
+    pub fn code_limit(&self) -> ByteSize {
+        self.options.code
+    }
+
+    /// Reads code to its end and keeps it under its digest, for a deployment to come.
+    pub fn put_code(&self, digest: Digest, reader: &mut dyn Read) -> Result<Stored, Error> {
+        self.code().put(digest, reader, self.options.code)
+    }
+
+    fn code(&self) -> &CodeFiles {
+        &self.images.code
+    }
+
+    /// What [`Registry::deploy`] would do.
+    pub fn plan(&self, manifest: &Manifest, code: &BTreeMap<Name, Digest>) -> Result<Plan, Error> {
+        let wanted = plan::wanted(manifest, code, &self.images.engines())?;
+        let snapshot = self.snapshot();
+        self.check_routes(manifest, &snapshot)?;
+        self.plan_against(&snapshot, manifest, &wanted)
+    }
+
+    fn plan_against(&self, snapshot: &Snapshot, manifest: &Manifest, wanted: &Wanted) -> Result<Plan, Error> {
+        let application = &manifest.application.name;
+        let (counters, _) = self.counters(application)?;
+        let next = |function: &Name| {
+            let number = counters.0.get(function).copied().unwrap_or(0).checked_add(1)?;
+            NonZeroU32::new(number).map(VersionNumber)
+        };
+        let current = snapshot.applications.get(application).map(|current| &**current);
+        let has_code = |digest| self.code().contains(digest);
+        Ok(plan::plan(
+            application,
+            wanted,
+            &manifest.trigger.http,
+            current,
+            next,
+            has_code,
+        ))
+    }
+
+    fn check_routes(&self, manifest: &Manifest, snapshot: &Snapshot) -> Result<(), Error> {
+        let others = snapshot
+            .applications
+            .iter()
+            .filter(|(name, _)| **name != manifest.application.name);
+        routes::check(
+            &manifest.trigger.http,
+            others.map(|(name, other)| (name, other.triggers.as_slice())),
+        )
+    }
+
+    /// Makes the node serve what the manifest says, all at once: new versions where code or settings differ, no more
+    /// than the manifest's functions, its routes. `code` names each function's code, which has been uploaded.
+    pub fn deploy(&self, manifest: &Manifest, code: &BTreeMap<Name, Digest>) -> Result<Plan, Error> {
+        let wanted = plan::wanted(manifest, code, &self.images.engines())?;
+        let application = &manifest.application.name;
+        let plan = {
+            let snapshot = self.snapshot();
+            self.check_routes(manifest, &snapshot)?;
+            self.plan_against(&snapshot, manifest, &wanted)?
+        };
+        if !plan.missing_code.is_empty() {
+            return Err(Error::CodeMissing(plan.missing_code));
+        }
+        let mut loaded = self.load_new(&plan, &wanted)?;
+
+        let subscribers = self.changing.lock();
+        let snapshot = self.snapshot();
+        let current = snapshot.applications.get(application);
+        if current.map_or(Revision(0), |current| current.revision) != plan.revision {
+            return Err(Error::Conflict(application.clone()));
+        }
+        self.check_routes(manifest, &snapshot)?;
+        if plan.is_unchanged() {
+            return Ok(plan);
+        }
+        let mut plan = plan;
+        self.reserve_numbers(&mut plan)?;
+        let mut versions = HashMap::new();
+        for change in &plan.changes {
+            let (Some(image), Some(number), Some((settings, code))) = (
+                loaded.remove(&change.function),
+                change.to,
+                wanted.get(&change.function),
+            ) else {
+                continue;
+            };
+            let record = VersionRecord {
+                code: *code,
+                code_size: self.code().size(*code)?,
+                created: milliseconds_since_1970(),
+                settings: settings.clone(),
+            };
+            let key = record::version_key(application, &change.function, number);
+            self.store
+                .put(&key, &record::write(&key, &record)?, Expect::Absent)?;
+            let function = FunctionId {
+                application: application.clone(),
+                function: change.function.clone(),
+            };
+            let version = Version::new(function, number, record, Arc::clone(&self.images)).with_image(image);
+            versions.insert((change.function.clone(), number), Arc::new(version));
+        }
+        let record = self.next_record(&plan, current.map(|current| current.record()));
+        plan.revision = self.publish(&subscribers, application, record, &versions)?;
+        Ok(plan)
+    }
+
+    /// The images of the versions that a deployment makes.
+    fn load_new(&self, plan: &Plan, wanted: &Wanted) -> Result<BTreeMap<Name, Arc<dyn Image>>, Error> {
+        let mut loaded = BTreeMap::new();
+        for change in &plan.changes {
+            let (Action::Create | Action::Update, Some((settings, code))) =
+                (change.action, wanted.get(&change.function))
+            else {
+                continue;
+            };
+            let image = self
+                .images
+                .load(&settings.engine, *code)
+                .map_err(|error| match error {
+                    LoadError::Failed(error) => error,
+                    LoadError::Refused(reason) => Error::CodeRefused {
+                        function: FunctionId {
+                            application: plan.application.clone(),
+                            function: change.function.clone(),
+                        },
+                        reason,
+                    },
+                })?;
+            loaded.insert(change.function.clone(), image);
+        }
+        Ok(loaded)
+    }
+
+    fn next_record(&self, plan: &Plan, before: Option<ApplicationRecord>) -> ApplicationRecord {
+        let mut functions = before.map(|before| before.functions).unwrap_or_default();
+        for change in &plan.changes {
+            match (change.action, change.to) {
+                (Action::Create | Action::Update, Some(number)) => {
+                    let function = functions.entry(change.function.clone()).or_default();
+                    function.versions.insert(number);
+                    function.aliases.insert(LIVE.clone(), number);
+                    let superfluous = function.versions.len().saturating_sub(self.options.keep.max(1));
+                    let oldest: Vec<_> = function.versions.iter().copied().take(superfluous).collect();
+                    let aliased: BTreeSet<_> = function.aliases.values().copied().collect();
+                    function
+                        .versions
+                        .retain(|number| !oldest.contains(number) || aliased.contains(number));
+                }
+                (Action::Delete, _) => drop(functions.remove(&change.function)),
+                _ => {}
+            }
+        }
+        ApplicationRecord {
+            functions,
+            triggers: plan.routes.clone(),
+        }
+    }
+
+    fn counters(&self, application: &Name) -> Result<(CounterRecord, Expect), Error> {
+        match self.store.get(&record::counter_key(application))? {
+            Some(entry) => Ok((record::read(&entry)?, Expect::At(entry.revision))),
+            None => Ok((CounterRecord::default(), Expect::Absent)),
+        }
+    }
+
+    /// Gives each new version a number that no version of its function ever had.
+    fn reserve_numbers(&self, plan: &mut Plan) -> Result<(), Error> {
+        let key = record::counter_key(&plan.application);
+        let (mut counters, expect) = self.counters(&plan.application)?;
+        for change in &mut plan.changes {
+            if !matches!(change.action, Action::Create | Action::Update) {
+                continue;
+            }
+            let counter = counters.0.entry(change.function.clone()).or_default();
+            *counter = counter.saturating_add(1);
+            change.to = NonZeroU32::new(*counter).map(VersionNumber);
+        }
+        self.write(&plan.application, &key, &counters, expect).map(drop)
+    }
+
+    fn write<T: serde::Serialize>(
+        &self,
+        application: &Name,
+        key: &str,
+        record: &T,
+        expect: Expect,
+    ) -> Result<Revision, Error> {
+        self.store
+            .put(key, &record::write(key, record)?, expect)
+            .map_err(|error| match error {
+                StoreError::Conflict { .. } => Error::Conflict(application.clone()),
+                error => error.into(),
+            })
+    }
+
+    /// Makes a record the state of an application, in the store and then for everybody. `new` has versions that the
+    /// present snapshot does not.
+    fn publish(
+        &self,
+        subscribers: &[Subscriber],
+        application: &Name,
+        record: ApplicationRecord,
+        new: &HashMap<(Name, VersionNumber), Arc<Version>>,
+    ) -> Result<Revision, Error> {
+        let mut snapshot = Snapshot::clone(&self.snapshot());
+        let current = snapshot.applications.get(application).cloned();
+        let key = record::application_key(application);
+        let expect = current
+            .as_ref()
+            .map_or(Expect::Absent, |current| Expect::At(current.revision));
+        let next = Application::of(record.clone(), Revision(0), |function, number| {
+            let known = current
+                .as_ref()
+                .and_then(|current| current.functions.get(function)?.versions.get(&number));
+            let found = known.or_else(|| new.get(&(function.clone(), number)));
+            found
+                .cloned()
+                .ok_or_else(|| missing_version(&key, function, number))
+        })?;
+        let revision = if record.functions.is_empty() {
+            let deleted = self.store.delete(&key, expect).map_err(|error| match error {
+                StoreError::Conflict { .. } => Error::Conflict(application.clone()),
+                error => error.into(),
+            })?;
+            snapshot.applications.remove(application);
+            deleted
+        } else {
+            let revision = self.write(application, &key, &record, expect)?;
+            snapshot
+                .applications
+                .insert(application.clone(), Arc::new(Application { revision, ..next }));
+            revision
+        };
+        let snapshot = Arc::new(snapshot);
+        *self.published.write() = Arc::clone(&snapshot);
+        for subscriber in subscribers {
+            subscriber(&snapshot);
+        }
+        self.forget(application, current.as_deref(), &record);
+        Ok(revision)
+    }
+
+    /// Deletes the records of versions that are no more. What fails here, the next start collects.
+    fn forget(&self, application: &Name, before: Option<&Application>, after: &ApplicationRecord) {
+        for (name, function) in before.iter().flat_map(|before| &before.functions) {
+            let kept = after.functions.get(name).map(|function| &function.versions);
+            for number in function
+                .versions
+                .keys()
+                .filter(|number| kept.is_none_or(|kept| !kept.contains(number)))
+            {
+                let key = record::version_key(application, name, *number);
+                if let Err(error) = self.store.delete(&key, Expect::Any) {
+                    tracing::warn!(%error, "cannot delete an old version");
+                }
+            }
+        }
+    }
+
+    /// Changes an application that is deployed.
+    fn change(
+        &self,
+        application: &Name,
+        edit: impl FnOnce(&Snapshot, &mut ApplicationRecord) -> Result<(), Error>,
+    ) -> Result<Revision, Error> {
+        let subscribers = self.changing.lock();
+        let snapshot = self.snapshot();
+        let current = snapshot.application(application)?;
+        let before = current.record();
+        let mut record = before.clone();
+        edit(&snapshot, &mut record)?;
+        if record == before {
+            return Ok(current.revision);
+        }
+        self.publish(&subscribers, application, record, &HashMap::new())
+    }
+
+    /// Points the alias at a version, whose image is made ready first. Returns the version that it named before.
+    pub fn set_alias(
+        &self,
+        reference: &FunctionRef,
+        alias: &Name,
+        number: VersionNumber,
+    ) -> Result<Option<VersionNumber>, Error> {
+        let id = self.whole_function(reference)?;
+        let version = Qualifier::Version(number);
+        let exact = FunctionRef {
+            application: Some(id.application.clone()),
+            function: id.function.clone(),
+            qualifier: Some(version.clone()),
+        };
+        self.snapshot().version(&exact)?.image()?;
+        let mut before = None;
+        self.change(&id.application, |snapshot, record| {
+            let (id, function) = snapshot.function(&exact)?;
+            let target = function
+                .version(Some(&version))
+                .ok_or_else(|| unknown_version(id.clone(), function, Some(version)))?;
+            // It may have been set aside between the two looks; as a rule this has been done already.
+            target.image()?;
+            if let Some(record) = record.functions.get_mut(&id.function) {
+                before = record.aliases.insert(alias.clone(), number);
+            }
+            Ok(())
+        })?;
+        Ok(before)
+    }
+
+    /// Points `live` at an earlier version: `to`, or the one with the next lower number. Returns the version that was
+    /// live and the one that is.
+    pub fn rollback(
+        &self,
+        reference: &FunctionRef,
+        to: Option<VersionNumber>,
+    ) -> Result<(VersionNumber, VersionNumber), Error> {
+        let id = self.whole_function(reference)?;
+        let snapshot = self.snapshot();
+        let (_, function) = snapshot.function(reference)?;
+        let live = function
+            .live()
+            .ok_or_else(|| unknown_version(id.clone(), function, None))?
+            .number;
+        let earlier = || {
+            function
+                .versions
+                .range(..live)
+                .next_back()
+                .map(|(number, _)| *number)
+        };
+        let Some(to) = to.or_else(earlier) else {
+            return Err(Error::NoEarlierVersion { function: id, live });
+        };
+        let before = self.set_alias(reference, &LIVE, to)?;
+        Ok((before.unwrap_or(live), to))
+    }
+
+    /// Deletes an alias; returns the version that it named.
+    pub fn delete_alias(&self, reference: &FunctionRef, alias: &Name) -> Result<VersionNumber, Error> {
+        let id = self.whole_function(reference)?;
+        if *alias == *LIVE {
+            return Err(Error::LiveAlias(id));
+        }
+        let mut before = None;
+        self.change(&id.application, |_, record| {
+            before = record
+                .functions
+                .get_mut(&id.function)
+                .and_then(|function| function.aliases.remove(alias));
+            Ok(())
+        })?;
+        let snapshot = self.snapshot();
+        let (id, function) = snapshot.function(reference)?;
+        before.ok_or_else(|| unknown_version(id, function, Some(Qualifier::Alias(alias.clone()))))
+    }
+
+    /// Deletes a function with all its versions, aliases and routes, and its application with the last one.
+    pub fn delete_function(&self, reference: &FunctionRef) -> Result<FunctionId, Error> {
+        let id = self.whole_function(reference)?;
+        self.change(&id.application, |_, record| {
+            record.functions.remove(&id.function);
+            record.triggers.retain(|trigger| trigger.function != id.function);
+            Ok(())
+        })?;
+        Ok(id)
+    }
+
+    /// Deletes an application with all that it has.
+    pub fn delete_application(&self, application: &Name) -> Result<(), Error> {
+        let none = ApplicationRecord {
+            functions: BTreeMap::new(),
+            triggers: Vec::new(),
+        };
+        self.change(application, |_, record| {
+            *record = none;
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    fn whole_function(&self, reference: &FunctionRef) -> Result<FunctionId, Error> {
+        if reference.qualifier.is_some() {
+            return Err(Error::Unqualified(reference.to_string()));
+        }
+        self.snapshot().function(reference).map(|(id, _)| id)
+    }
+
+    /// Removes what crashes and deletions left behind: drafts, records of versions that no application has, and, once
+    /// they are old enough, code and artefacts that no version uses. Called at start; may be called at any time.
+    pub fn collect(&self) -> Result<(), Error> {
+        let _changing = self.changing.lock();
+        let snapshot = self.snapshot();
+        let mut keys = BTreeSet::new();
+        let mut used = BTreeSet::new();
+        for (application, name, function) in functions(&snapshot) {
+            for (number, version) in &function.versions {
+                keys.insert(record::version_key(application, name, *number));
+                used.insert(version.code);
+            }
+        }
+        for entry in self.store.list(VERSIONS)? {
+            if !keys.contains(&entry.key) {
+                self.store.delete(&entry.key, Expect::At(entry.revision))?;
+            }
+        }
+        self.images.collect(self.options.litter, &used)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(loader) = self.loader.take() {
+            // A loader that panicked has said so already.
+            let _ = loader.join();
+        }
+    }
+}
+
+fn functions(snapshot: &Snapshot) -> impl Iterator<Item = (&Name, &Name, &crate::Function)> {
+    snapshot.applications.iter().flat_map(|(application, found)| {
+        found
+            .functions
+            .iter()
+            .map(move |(name, function)| (application, name, function))
+    })
+}
+
+fn milliseconds_since_1970() -> u64 {
+    let elapsed = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn missing_version(key: &str, function: &Name, number: VersionNumber) -> Error {
+    Error::Record {
+        key: key.to_owned(),
+        reason: format!("version {number} of `{function}` has no record"),
+    }
+}
+
+fn read_all(store: &dyn Store, images: &Arc<Images>) -> Result<Snapshot, Error> {
+    let versions: HashMap<String, Entry> = store
+        .list(VERSIONS)?
+        .into_iter()
+        .map(|entry| (entry.key.clone(), entry))
+        .collect();
+    let mut snapshot = Snapshot::default();
+    for entry in store.list(APPLICATIONS)? {
+        let name = entry
+            .key
+            .strip_prefix(APPLICATIONS)
+            .unwrap_or_default()
+            .parse::<Name>();
+        let name = name.map_err(|error| Error::Record {
+            key: entry.key.clone(),
+            reason: error.to_string(),
+        })?;
+        let application = Application::of(record::read(&entry)?, entry.revision, |function, number| {
+            let found = versions.get(&record::version_key(&name, function, number));
+            let found = found.ok_or_else(|| missing_version(&entry.key, function, number))?;
+            let function = FunctionId {
+                application: name.clone(),
+                function: function.clone(),
+            };
+            Ok(Arc::new(Version::new(
+                function,
+                number,
+                record::read(found)?,
+                Arc::clone(images),
+            )))
+        })?;
+        snapshot.applications.insert(name, Arc::new(application));
+    }
+    Ok(snapshot)
+}
+
+/// The live versions first: they are what requests ask for.
+fn load_all(snapshot: &Snapshot, stop: &AtomicBool) {
+    let live = functions(snapshot).filter_map(|(_, _, function)| function.live());
+    let others = functions(snapshot).flat_map(|(_, _, function)| {
+        function
+            .aliases
+            .values()
+            .filter_map(|number| function.versions.get(number))
+    });
+    for version in live.chain(others) {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = version.image() {
+            tracing::error!(%error, "a deployed version cannot run");
+        }
+    }
+}

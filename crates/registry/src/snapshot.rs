@@ -1,0 +1,295 @@
+//! What is deployed, at one moment.
+
+use crate::{
+    Error, LIVE, Settings,
+    images::{Images, LoadError},
+    record::{ApplicationRecord, FunctionRecord, VersionRecord},
+};
+use contract::{Digest, FunctionId, FunctionRef, Grant, Image, Name, Qualifier, Revision, VersionNumber};
+use manifest::HttpTrigger;
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant, SystemTime},
+};
+
+/// How long a failure to make an image is remembered: a compiler must not run for every request.
+const FAILURE: Duration = Duration::from_secs(10);
+
+/// Everything that is deployed. It does not change; the registry publishes another one.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// By name.
+    pub applications: BTreeMap<Name, Arc<Application>>,
+}
+
+/// An application.
+#[derive(Clone, Debug)]
+pub struct Application {
+    /// Of its last change.
+    pub revision: Revision,
+    /// By name.
+    pub functions: BTreeMap<Name, Function>,
+    /// Its routes. Each names a function of this application, and means its live version.
+    pub triggers: Vec<HttpTrigger>,
+}
+
+/// A function.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Which version each alias names. [`LIVE`] is among them.
+    pub aliases: BTreeMap<Name, VersionNumber>,
+    /// The versions that are kept.
+    pub versions: BTreeMap<VersionNumber, Arc<Version>>,
+}
+
+/// One version of a function. It does not change.
+pub struct Version {
+    /// The function.
+    pub function: FunctionId,
+    /// Its number.
+    pub number: VersionNumber,
+    /// What its sandboxes may use.
+    pub grant: Arc<Grant>,
+    /// How it runs.
+    pub settings: Settings,
+    /// Its code.
+    pub code: Digest,
+    /// The code's length in bytes.
+    pub code_size: u64,
+    /// When it was deployed.
+    pub created: SystemTime,
+    images: Arc<Images>,
+    image: OnceLock<Arc<dyn Image>>,
+    failure: Mutex<Option<(Instant, String)>>,
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.function, self.number)
+    }
+}
+
+impl Version {
+    pub(crate) fn new(
+        function: FunctionId,
+        number: VersionNumber,
+        record: VersionRecord,
+        images: Arc<Images>,
+    ) -> Self {
+        Self {
+            grant: Arc::new(record.settings.grant(&function, number)),
+            function,
+            number,
+            settings: record.settings,
+            code: record.code,
+            code_size: record.code_size,
+            created: SystemTime::UNIX_EPOCH + Duration::from_millis(record.created),
+            images,
+            image: OnceLock::new(),
+            failure: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn with_image(self, image: Arc<dyn Image>) -> Self {
+        Self {
+            image: image.into(),
+            ..self
+        }
+    }
+
+    /// The same version without its image, whose memory goes when the last request that has it ends.
+    pub(crate) fn unloaded(&self) -> Self {
+        Self {
+            function: self.function.clone(),
+            number: self.number,
+            grant: Arc::clone(&self.grant),
+            settings: self.settings.clone(),
+            code: self.code,
+            code_size: self.code_size,
+            created: self.created,
+            images: Arc::clone(&self.images),
+            image: OnceLock::new(),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Its image, if it is ready: never blocks.
+    pub fn loaded(&self) -> Option<&Arc<dyn Image>> {
+        self.image.get()
+    }
+
+    /// Its image, made ready by the first caller while others wait: may block for seconds. A failure is remembered for
+    /// a while.
+    pub fn image(&self) -> Result<&Arc<dyn Image>, Error> {
+        if let Some(image) = self.image.get() {
+            return Ok(image);
+        }
+        let unavailable = |reason: String| Error::ImageUnavailable {
+            function: self.function.clone(),
+            version: self.number,
+            reason,
+        };
+        let mut failure = self.failure.lock();
+        if let Some((at, reason)) = &*failure
+            && at.elapsed() < FAILURE
+        {
+            return Err(unavailable(reason.clone()));
+        }
+        if let Some(image) = self.image.get() {
+            return Ok(image);
+        }
+        match self.images.load(&self.settings.engine, self.code) {
+            Ok(image) => Ok(self.image.get_or_init(|| image)),
+            Err(error) => {
+                let reason = match error {
+                    LoadError::Refused(error) => error.to_string(),
+                    LoadError::Failed(error) => error.to_string(),
+                };
+                *failure = Some((Instant::now(), reason.clone()));
+                Err(unavailable(reason))
+            }
+        }
+    }
+}
+
+impl Function {
+    /// The version that routes and unqualified references mean.
+    pub fn live(&self) -> Option<&Arc<Version>> {
+        self.versions.get(self.aliases.get(&*LIVE)?)
+    }
+
+    /// The version that is meant.
+    pub fn version(&self, qualifier: Option<&Qualifier>) -> Option<&Arc<Version>> {
+        match qualifier {
+            None => self.live(),
+            Some(Qualifier::Version(number)) => self.versions.get(number),
+            Some(Qualifier::Alias(alias)) => self.versions.get(self.aliases.get(alias)?),
+        }
+    }
+
+    /// Whether an alias names this version.
+    pub fn is_aliased(&self, number: VersionNumber) -> bool {
+        self.aliases.values().any(|version| *version == number)
+    }
+}
+
+impl Application {
+    pub(crate) fn record(&self) -> ApplicationRecord {
+        let function = |function: &Function| FunctionRecord {
+            aliases: function.aliases.clone(),
+            versions: function.versions.keys().copied().collect(),
+        };
+        ApplicationRecord {
+            functions: self
+                .functions
+                .iter()
+                .map(|(name, f)| (name.clone(), function(f)))
+                .collect(),
+            triggers: self.triggers.clone(),
+        }
+    }
+
+    /// Builds what a record says out of versions that `find` has. An image stays with a version only while an alias
+    /// names it.
+    pub(crate) fn of(
+        record: ApplicationRecord,
+        revision: Revision,
+        mut find: impl FnMut(&Name, VersionNumber) -> Result<Arc<Version>, Error>,
+    ) -> Result<Self, Error> {
+        let mut functions = BTreeMap::new();
+        for (
+            name,
+            FunctionRecord {
+                aliases,
+                versions: numbers,
+            },
+        ) in record.functions
+        {
+            let mut versions = BTreeMap::new();
+            for number in numbers {
+                let version = find(&name, number)?;
+                let idle = version.loaded().is_some() && !aliases.values().any(|named| *named == number);
+                versions.insert(
+                    number,
+                    if idle {
+                        Arc::new(version.unloaded())
+                    } else {
+                        version
+                    },
+                );
+            }
+            functions.insert(name, Function { aliases, versions });
+        }
+        Ok(Self {
+            revision,
+            functions,
+            triggers: record.triggers,
+        })
+    }
+}
+
+impl Snapshot {
+    /// The application of this name.
+    pub fn application(&self, name: &Name) -> Result<&Arc<Application>, Error> {
+        self.applications
+            .get(name)
+            .ok_or_else(|| Error::UnknownApplication(name.clone()))
+    }
+
+    /// The function that is meant, whatever the qualifier.
+    pub fn function(&self, reference: &FunctionRef) -> Result<(FunctionId, &Function), Error> {
+        let unknown = || match &reference.application {
+            Some(application) => Error::UnknownFunction(format!("{application}.{}", reference.function)),
+            None => Error::UnknownFunction(reference.function.to_string()),
+        };
+        let in_application = |(application, found): (&Name, &Arc<Application>)| -> Option<FunctionId> {
+            found
+                .functions
+                .contains_key(&reference.function)
+                .then(|| FunctionId {
+                    application: application.clone(),
+                    function: reference.function.clone(),
+                })
+        };
+        let mut found: Vec<FunctionId> = match &reference.application {
+            Some(name) => self
+                .applications
+                .get_key_value(name)
+                .and_then(in_application)
+                .into_iter()
+                .collect(),
+            None => self.applications.iter().filter_map(in_application).collect(),
+        };
+        if found.len() > 1 {
+            return Err(Error::AmbiguousFunction {
+                function: reference.function.clone(),
+                candidates: found,
+            });
+        }
+        let id = found.pop().ok_or_else(unknown)?;
+        let function = self
+            .applications
+            .get(&id.application)
+            .and_then(|found| found.functions.get(&id.function));
+        function.map(|function| (id, function)).ok_or_else(unknown)
+    }
+
+    /// The version that is meant; without a qualifier the live one.
+    pub fn version(&self, reference: &FunctionRef) -> Result<&Arc<Version>, Error> {
+        let (id, function) = self.function(reference)?;
+        function
+            .version(reference.qualifier.as_ref())
+            .ok_or_else(|| unknown_version(id, function, reference.qualifier.clone()))
+    }
+}
+
+pub(crate) fn unknown_version(id: FunctionId, function: &Function, qualifier: Option<Qualifier>) -> Error {
+    Error::UnknownVersion {
+        function: id,
+        qualifier: qualifier.unwrap_or_else(|| Qualifier::Alias(LIVE.clone())),
+        versions: function.versions.keys().copied().collect(),
+    }
+}
