@@ -210,31 +210,28 @@ impl FunctionMetrics {
             None => shard.invocations.add(1),
             Some((kind, code)) => shard.errors.count((kind, code), (kind, OTHER)),
         }
-        let (queue, boot, run, write) = (
-            nanos(sample.queue),
-            nanos(sample.boot),
-            nanos(sample.run),
-            nanos(sample.write),
-        );
+        let (queue, write) = (nanos(sample.queue), nanos(sample.write));
         shard.queue.observe(&TIME, queue);
-        match sample.start {
-            Start::None | Start::Reused => {}
-            Start::Sandbox => shard.boot_sandbox.observe(&TIME, boot),
-            Start::Image => shard.boot_image.observe(&TIME, boot),
+        shard.write.observe(&TIME, write);
+        let mut total = queue.saturating_add(write);
+        let boot = match sample.start {
+            Start::None | Start::Reused => None,
+            Start::Sandbox => Some(&shard.boot_sandbox),
+            Start::Image => Some(&shard.boot_image),
+        };
+        if let Some(histogram) = boot {
+            let boot = nanos(sample.boot);
+            histogram.observe(&TIME, boot);
+            total = total.saturating_add(boot);
         }
         if sample.start != Start::None {
+            let run = nanos(sample.run);
             shard.run.observe(&TIME, run);
             shard.cpu.observe(&TIME, nanos(sample.cpu));
             shard.memory.observe(&MEMORY, sample.memory_bytes);
+            total = total.saturating_add(run);
         }
-        shard.write.observe(&TIME, write);
-        shard.total.observe(
-            &TIME,
-            queue
-                .saturating_add(boot)
-                .saturating_add(run)
-                .saturating_add(write),
-        );
+        shard.total.observe(&TIME, total);
         shard.traffic.observe(
             &TRAFFIC,
             sample.request_bytes.saturating_add(sample.response_bytes),
