@@ -12,12 +12,52 @@ mod smuggling;
 use proptest::{collection::vec, prelude::*, sample::select};
 
 const PIECES: &[&[u8]] = &[
-    b"GET ", b"POST ", b"OPTIONS ", b"/", b"*", b"/a?b", b"http://i", b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", b" HTTP/2.0\r\n",
-    b"Host: h\r\n", b"Host: h\r\n", b"Host: h\r\n", b"Content-Length: 5\r\n", b"Content-Length: ", b"Transfer-Encoding: chunked\r\n",
-    b"Transfer-Encoding", b": ", b":", b"chunked", b"Connection: close\r\n", b"Connection: keep-alive\r\n",
-    b"Expect: 100-continue\r\n", b"X: y\r\n", b"X_Y: z\r\n", b"Proxy: p\r\n", b"\r\n", b"\r\n\r\n", b"\n", b"\r", b" ", b"\t", b"\0",
-    b",", b";", b"0", b"5", b"hello", b"5\r\nhello\r\n", b"5;a=b\r\nhello\r\n", b"0\r\n\r\n", b"0\r\nX: y\r\n\r\n", b"fff", b"\x16\x03",
-    b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello",
+    b"GET ",
+    b"POST ",
+    b"OPTIONS ",
+    b"/",
+    b"*",
+    b"/a?b",
+    b"http://i",
+    b" HTTP/1.1\r\n",
+    b" HTTP/1.0\r\n",
+    b" HTTP/2.0\r\n",
+    b"Host: h\r\n",
+    b"Host: h\r\n",
+    b"Host: h\r\n",
+    b"Content-Length: 5\r\n",
+    b"Content-Length: ",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Transfer-Encoding",
+    b": ",
+    b":",
+    b"chunked",
+    b"Connection: close\r\n",
+    b"Connection: keep-alive\r\n",
+    b"Expect: 100-continue\r\n",
+    b"X: y\r\n",
+    b"X_Y: z\r\n",
+    b"Proxy: p\r\n",
+    b"\r\n",
+    b"\r\n\r\n",
+    b"\n",
+    b"\r",
+    b" ",
+    b"\t",
+    b"\0",
+    b",",
+    b";",
+    b"0",
+    b"5",
+    b"hello",
+    b"5\r\nhello\r\n",
+    b"5;a=b\r\nhello\r\n",
+    b"0\r\n\r\n",
+    b"0\r\nX: y\r\n\r\n",
+    b"fff",
+    b"\x16\x03",
+    b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello",
     b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n",
 ];
 
@@ -33,7 +73,11 @@ fn likely() -> impl Strategy<Value = Vec<u8>> {
 
 /// Some bytes of `input` replaced, removed or put in.
 fn mutated(input: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
-    let edit = (any::<prop::sample::Index>(), 0..3u8, prop_oneof![any::<u8>(), select(&b"\r\n\t :;,0aA\0\x7f\xff"[..])]);
+    let edit = (
+        any::<prop::sample::Index>(),
+        0..3u8,
+        prop_oneof![any::<u8>(), select(&b"\r\n\t :;,0aA\0\x7f\xff"[..])],
+    );
     (input, vec(edit, 0..4)).prop_map(|(mut bytes, edits)| {
         for (index, kind, byte) in edits {
             let at = index.index(bytes.len() + 1);

@@ -62,7 +62,14 @@ impl Default for ChunkDecoder {
 impl ChunkDecoder {
     /// At the start of a body.
     pub const fn new() -> Self {
-        Self { state: State::Size, size: 0, digits: 0, extension_bytes: 0, trailer_bytes: 0, total: 0 }
+        Self {
+            state: State::Size,
+            size: 0,
+            digits: 0,
+            extension_bytes: 0,
+            trailer_bytes: 0,
+            total: 0,
+        }
     }
 
     /// Takes what has arrived and appends the body's bytes to `out`. A body of more than `limit` bytes is refused as soon
@@ -89,13 +96,19 @@ impl ChunkDecoder {
         }
         match self.state {
             State::Failed(reject) => Err(reject),
-            state => Ok(Fed { consumed: at, done: state == State::Done }),
+            state => Ok(Fed {
+                consumed: at,
+                done: state == State::Done,
+            }),
         }
     }
 
     /// Everything but data, byte by byte.
     fn step(&mut self, byte: u8, limit: u64) -> Result<State, Reject> {
-        if matches!(self.state, State::LineStart | State::TrailerName | State::TrailerValue | State::TrailerEnd) {
+        if matches!(
+            self.state,
+            State::LineStart | State::TrailerName | State::TrailerValue | State::TrailerEnd
+        ) {
             self.trailer_bytes += 1;
             if self.trailer_bytes > MOST_TRAILER_BYTES {
                 return Err(reject::TRAILER_LARGE);
@@ -112,29 +125,51 @@ impl ChunkDecoder {
                 Ok(State::Size)
             }
             (State::Size, b'\r' | b';') if self.digits > 0 => {
-                self.total = self.total.checked_add(self.size).filter(|n| *n <= limit).ok_or(reject::BODY_LARGE)?;
-                Ok(if byte == b'\r' { State::SizeEnd } else { State::Extension })
+                self.total = self
+                    .total
+                    .checked_add(self.size)
+                    .filter(|n| *n <= limit)
+                    .ok_or(reject::BODY_LARGE)?;
+                Ok(if byte == b'\r' {
+                    State::SizeEnd
+                } else {
+                    State::Extension
+                })
             }
             (State::Extension, b'\r') => Ok(State::SizeEnd),
             (State::Extension, byte) if syntax::is_value_byte(byte) => {
                 self.extension_bytes += 1;
-                if self.extension_bytes > MOST_EXTENSION_BYTES { Err(reject::CHUNK_EXTENSION) } else { Ok(State::Extension) }
+                if self.extension_bytes > MOST_EXTENSION_BYTES {
+                    Err(reject::CHUNK_EXTENSION)
+                } else {
+                    Ok(State::Extension)
+                }
             }
             (State::SizeEnd, b'\n') => {
                 self.digits = 0;
-                Ok(if self.size == 0 { State::LineStart } else { State::Data })
+                Ok(if self.size == 0 {
+                    State::LineStart
+                } else {
+                    State::Data
+                })
             }
             (State::DataReturn, b'\r') => Ok(State::DataEnd),
             (State::DataEnd, b'\n') => Ok(State::Size),
             (State::LineStart, b'\r') => Ok(State::BodyEnd),
-            (State::LineStart | State::TrailerName, byte) if syntax::is_token_byte(byte) => Ok(State::TrailerName),
+            (State::LineStart | State::TrailerName, byte) if syntax::is_token_byte(byte) => {
+                Ok(State::TrailerName)
+            }
             (State::TrailerName, b':') => Ok(State::TrailerValue),
             (State::TrailerValue, b'\r') => Ok(State::TrailerEnd),
             (State::TrailerValue, byte) if syntax::is_value_byte(byte) => Ok(State::TrailerValue),
             (State::TrailerEnd, b'\n') => Ok(State::LineStart),
             (State::BodyEnd, b'\n') => Ok(State::Done),
             (
-                State::LineStart | State::TrailerName | State::TrailerValue | State::TrailerEnd | State::BodyEnd,
+                State::LineStart
+                | State::TrailerName
+                | State::TrailerValue
+                | State::TrailerEnd
+                | State::BodyEnd,
                 _,
             ) => Err(reject::TRAILER),
             (State::Failed(reject), _) => Err(reject),

@@ -20,11 +20,19 @@ pub struct Reject {
 impl Reject {
     /// As a response's body.
     pub fn problem(&self, id: Option<RequestId>) -> Problem {
-        Problem { request_id: id, ..Problem::new(self.status, self.code, self.detail, self.hint) }
+        Problem {
+            request_id: id,
+            ..Problem::new(self.status, self.code, self.detail, self.hint)
+        }
     }
 
     const fn new(status: u16, code: &'static str, detail: &'static str, hint: &'static str) -> Self {
-        Self { status, code, detail, hint }
+        Self {
+            status,
+            code,
+            detail,
+            hint,
+        }
     }
 }
 

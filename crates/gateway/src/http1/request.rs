@@ -27,7 +27,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { head: 16 << 10, headers: 100, target: 8 << 10 }
+        Self {
+            head: 16 << 10,
+            headers: 100,
+            target: 8 << 10,
+        }
     }
 }
 
@@ -72,13 +76,20 @@ pub enum Framing {
 ///
 /// Costs time in proportion to the head, each time: with a client that sends byte by byte, `limits.head` bounds it.
 pub fn parse(buffer: &[u8], limits: &Limits, id: RequestId) -> Result<Parsed, Reject> {
-    let Some(skipped) = leading(buffer)? else { return Ok(Parsed::Partial) };
+    let Some(skipped) = leading(buffer)? else {
+        return Ok(Parsed::Partial);
+    };
     let window = &buffer[skipped..];
     let window = &window[..window.len().min(limits.head)];
 
-    let mut lines = Lines { bytes: window, start: 0 };
+    let mut lines = Lines {
+        bytes: window,
+        start: 0,
+    };
     let longest_line = limits.head.min(limits.target.saturating_add(LINE_WITHOUT_TARGET));
-    let Some(first) = lines.first(longest_line)? else { return Ok(Parsed::Partial) };
+    let Some(first) = lines.first(longest_line)? else {
+        return Ok(Parsed::Partial);
+    };
     let end = lines.head_end();
     let Ok(Some(end)) = end else {
         // Before anything is said about the lines that follow, the request line itself must be in order.
@@ -145,7 +156,11 @@ impl<'a> Lines<'a> {
         match memchr::memchr(b'\n', window) {
             Some(at) => {
                 self.start = at + 1;
-                if window[..at].ends_with(b"\r") { Ok(Some(&window[..=at])) } else { Err(reject::LINE_ENDING) }
+                if window[..at].ends_with(b"\r") {
+                    Ok(Some(&window[..=at]))
+                } else {
+                    Err(reject::LINE_ENDING)
+                }
             }
             None if window.len() == longest => Err(reject::TARGET_LONG),
             None => Ok(None),
@@ -184,13 +199,16 @@ fn line_error(error: httparse::Error, line: &[u8]) -> Reject {
         // HTTP/0.9 had no version.
         (_, Some(method), Some([b'/', ..]), None, _) if syntax::is_token(method) => reject::VERSION,
         (httparse::Error::Version, Some(b"PRI"), Some(b"*"), Some(b"HTTP/2.0"), None) => reject::PREFACE,
-        (httparse::Error::Version, _, _, Some([b'H', b'T', b'T', b'P', b'/', version @ ..]), None)
-            if matches!(version, [b'0'..=b'9'] | [b'0'..=b'9', b'.', b'0'..=b'9']) =>
-        {
-            reject::VERSION
-        }
+        (httparse::Error::Version, _, _, Some(word), None) if is_version(word) => reject::VERSION,
         _ => reject::REQUEST_LINE,
     }
+}
+
+fn is_version(word: &[u8]) -> bool {
+    matches!(
+        word.strip_prefix(b"HTTP/"),
+        Some([b'0'..=b'9'] | [b'0'..=b'9', b'.', b'0'..=b'9'])
+    )
 }
 
 fn header_error(error: httparse::Error) -> Reject {
@@ -214,7 +232,8 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn check(request: &httparse::Request<'_, 'a>, limits: &Limits) -> Result<Self, Reject> {
-        let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
+        let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version)
+        else {
             return Err(reject::REQUEST_LINE);
         };
         match method {
@@ -242,7 +261,12 @@ impl<'a> Line<'a> {
         if !syntax::has_sound_escapes(path) {
             return Err(reject::TARGET);
         }
-        Ok(Self { method, target, authority, http10: version == 0 })
+        Ok(Self {
+            method,
+            target,
+            authority,
+            http10: version == 0,
+        })
     }
 }
 
@@ -250,8 +274,14 @@ impl<'a> Line<'a> {
 fn absolute<'a>(target: &'a str, method: &str) -> Result<(&'a str, Cow<'a, str>), Reject> {
     let (scheme, rest) = target.split_once("://").ok_or(reject::TARGET)?;
     if !scheme.eq_ignore_ascii_case("http") {
-        let is_scheme = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-        return Err(if is_scheme && !scheme.is_empty() { reject::SCHEME } else { reject::TARGET });
+        let is_scheme = scheme
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+        return Err(if is_scheme && !scheme.is_empty() {
+            reject::SCHEME
+        } else {
+            reject::TARGET
+        });
     }
     let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     if !syntax::is_host(authority.as_bytes()) {
@@ -356,7 +386,9 @@ impl Fields {
     }
 
     fn build(&self, line: &Line<'_>, headers: &[httparse::Header<'_>], id: RequestId) -> Head {
-        let authority = line.authority.map_or(0, |authority| "Host".len() + authority.len());
+        let authority = line
+            .authority
+            .map_or(0, |authority| "Host".len() + authority.len());
         // Exactly what goes in, so that the builder's buffer is not moved once more when it is done.
         let capacity = line.method.len() + line.target.len() + self.bytes + authority;
         let mut builder = HeadBuilder::new(line.method, &line.target, capacity);
@@ -378,7 +410,9 @@ fn length(value: &[u8]) -> Result<u64, Reject> {
     }
     value
         .iter()
-        .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
+        .try_fold(0u64, |sum, digit| {
+            sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+        })
         .ok_or(reject::LENGTH_LARGE)
 }
 

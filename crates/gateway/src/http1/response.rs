@@ -189,8 +189,9 @@ fn reason(status: u16) -> &'static str {
 /// A `Date` (RFC 9110, section 5.6.7) from seconds since 1970. Years beyond 9999 are written as 9999.
 pub fn imf_date(seconds: u64) -> [u8; 29] {
     const DAYS: [&[u8; 3]; 7] = [b"Thu", b"Fri", b"Sat", b"Sun", b"Mon", b"Tue", b"Wed"];
-    const MONTHS: [&[u8; 3]; 12] =
-        [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+    const MONTHS: [&[u8; 3]; 12] = [
+        b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
+    ];
     const LAST: u64 = 253_402_300_799;
     let seconds = seconds.min(LAST);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -200,13 +201,26 @@ pub fn imf_date(seconds: u64) -> [u8; 29] {
     // Whole cycles of the calendar first, then at most 400 years.
     year += rest / 146_097 * 400;
     rest %= 146_097;
-    let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     while rest >= 365 + u64::from(leap(year)) {
         rest -= 365 + u64::from(leap(year));
         year += 1;
     }
     let mut month = 0;
-    for length in [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+    for length in [
+        31,
+        28 + u64::from(leap(year)),
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+        31,
+    ] {
         if rest < length {
             break;
         }
@@ -242,8 +256,14 @@ mod tests {
         (String::from_utf8(out).unwrap(), body)
     }
 
-    const LINE: ResponseLine =
-        ResponseLine { status: 200, length: 5, to_head: false, keep_alive: true, http10: false, date: None };
+    const LINE: ResponseLine = ResponseLine {
+        status: 200,
+        length: 5,
+        to_head: false,
+        keep_alive: true,
+        http10: false,
+        date: None,
+    };
 
     #[test]
     fn the_framing_is_ours() {
@@ -257,7 +277,13 @@ mod tests {
             ("Trailer", "x"),
             ("Date", "x"),
         ];
-        let (text, body) = written(&ResponseLine { date: Some(imf_date(0)), ..LINE }, &smuggled);
+        let (text, body) = written(
+            &ResponseLine {
+                date: Some(imf_date(0)),
+                ..LINE
+            },
+            &smuggled,
+        );
         assert_eq!(
             text,
             "before;HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
@@ -268,20 +294,41 @@ mod tests {
 
     #[test]
     fn some_responses_have_no_body() {
-        let (text, body) = written(&ResponseLine { to_head: true, ..LINE }, &[]);
-        assert_eq!((text.as_str(), body), ("before;HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false));
+        let (text, body) = written(
+            &ResponseLine {
+                to_head: true,
+                ..LINE
+            },
+            &[],
+        );
+        assert_eq!(
+            (text.as_str(), body),
+            ("before;HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false)
+        );
         for (status, expected) in [
             (204, "before;HTTP/1.1 204 No Content\r\n\r\n"),
-            (205, "before;HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n"),
+            (
+                205,
+                "before;HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n",
+            ),
             (304, "before;HTTP/1.1 304 Not Modified\r\n\r\n"),
         ] {
-            assert_eq!(written(&ResponseLine { status, ..LINE }, &[]), (expected.to_owned(), false));
+            assert_eq!(
+                written(&ResponseLine { status, ..LINE }, &[]),
+                (expected.to_owned(), false)
+            );
         }
     }
 
     #[test]
     fn connections_end_as_said() {
-        let (text, _) = written(&ResponseLine { keep_alive: false, ..LINE }, &[]);
+        let (text, _) = written(
+            &ResponseLine {
+                keep_alive: false,
+                ..LINE
+            },
+            &[],
+        );
         assert!(text.ends_with("\r\nConnection: close\r\n\r\n"), "{text}");
         let (text, _) = written(&ResponseLine { http10: true, ..LINE }, &[]);
         assert!(text.ends_with("\r\nConnection: keep-alive\r\n\r\n"), "{text}");

@@ -11,10 +11,8 @@ static CLASSES: [u8; 256] = classes();
 
 const fn classes() -> [u8; 256] {
     let mut table = [0; 256];
-    let mut i = 0;
-    while i < 256 {
-        #[expect(clippy::cast_possible_truncation, reason = "i is below 256; `try_from` is not const")]
-        let byte = i as u8;
+    let mut byte: u8 = 0;
+    loop {
         let mut class = 0;
         if byte.is_ascii_alphanumeric() || in_set(byte, b"!#$%&'*+-.^_`|~") {
             class |= TOKEN;
@@ -28,10 +26,12 @@ const fn classes() -> [u8; 256] {
         if byte.is_ascii_alphanumeric() || in_set(byte, b"-._~") {
             class |= NAME_OF_HOST;
         }
-        table[i] = class;
-        i += 1;
+        table[byte as usize] = class;
+        if byte == u8::MAX {
+            return table;
+        }
+        byte += 1;
     }
-    table
 }
 
 const fn in_set(byte: u8, set: &[u8]) -> bool {
@@ -86,14 +86,21 @@ pub(super) fn has_sound_escapes(path: &[u8]) -> bool {
 /// its sub-delimiters (a comma would be two hosts to some), no empty name, no empty port.
 pub(super) fn is_host(bytes: &[u8]) -> bool {
     let rest = if let [b'[', rest @ ..] = bytes {
-        let Some(end) = memchr::memchr(b']', rest) else { return false };
-        let address = std::str::from_utf8(&rest[..end]).ok().and_then(|text| text.parse::<Ipv6Addr>().ok());
+        let Some(end) = memchr::memchr(b']', rest) else {
+            return false;
+        };
+        let address = std::str::from_utf8(&rest[..end])
+            .ok()
+            .and_then(|text| text.parse::<Ipv6Addr>().ok());
         if address.is_none() {
             return false;
         }
         &rest[end + 1..]
     } else {
-        let end = bytes.iter().position(|b| !has(*b, NAME_OF_HOST)).unwrap_or(bytes.len());
+        let end = bytes
+            .iter()
+            .position(|b| !has(*b, NAME_OF_HOST))
+            .unwrap_or(bytes.len());
         if end == 0 {
             return false;
         }
@@ -128,12 +135,40 @@ mod tests {
 
     #[test]
     fn hosts() {
-        for good in ["a", "localhost:8080", "img.example.org", "127.0.0.1:0", "[::1]", "[2001:db8::7]:65535", "a_b~c"] {
+        for good in [
+            "a",
+            "localhost:8080",
+            "img.example.org",
+            "127.0.0.1:0",
+            "[::1]",
+            "[2001:db8::7]:65535",
+            "a_b~c",
+        ] {
             assert!(is_host(good.as_bytes()), "{good}");
         }
         for bad in [
-            "", ":80", "a:", "a:65536", "a:000080", "a:+80", "a:80:80", "a b", "a,b", "a/b", "u@a", "[::1", "::1", "[]",
-            "[::1]x", "[::1%25lo]", "[v1.x]", "é", "a?b", "a#b", "a\tb", "[127.0.0.1]",
+            "",
+            ":80",
+            "a:",
+            "a:65536",
+            "a:000080",
+            "a:+80",
+            "a:80:80",
+            "a b",
+            "a,b",
+            "a/b",
+            "u@a",
+            "[::1",
+            "::1",
+            "[]",
+            "[::1]x",
+            "[::1%25lo]",
+            "[v1.x]",
+            "é",
+            "a?b",
+            "a#b",
+            "a\tb",
+            "[127.0.0.1]",
         ] {
             assert!(!is_host(bad.as_bytes()), "{bad}");
         }

@@ -59,7 +59,14 @@ fn turn(
 ) -> Result<(Stage, bool), Reject> {
     let mut finish = |head: &RequestHead, body: String| {
         events.push(describe(head, &body));
-        (if head.keep_alive { Stage::Head } else { Stage::Closed }, head.keep_alive)
+        (
+            if head.keep_alive {
+                Stage::Head
+            } else {
+                Stage::Closed
+            },
+            head.keep_alive,
+        )
     };
     Ok(match stage {
         Stage::Closed => {

@@ -39,13 +39,22 @@ fn verdicts_do_not_depend_on_splits(input: &[u8], limits: &Limits, step: usize) 
     }
     if let Ok(Parsed::Head(request)) = &whole {
         // The head alone is enough, and less is not.
-        assert_eq!(show(&parse(&input[..request.consumed], limits, RequestId(1))), expected);
-        assert!(matches!(parse(&input[..request.consumed - 1], limits, RequestId(1)), Ok(Parsed::Partial)));
+        assert_eq!(
+            show(&parse(&input[..request.consumed], limits, RequestId(1))),
+            expected
+        );
+        assert!(matches!(
+            parse(&input[..request.consumed - 1], limits, RequestId(1)),
+            Ok(Parsed::Partial)
+        ));
     }
 }
 
 fn token(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
+    !bytes.is_empty()
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
 }
 
 fn split(bytes: &[u8], at: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
@@ -61,7 +70,10 @@ fn an_accepted_head_is_strict(bytes: &[u8], request: &RequestHead, limits: &Limi
     let mut lines = Vec::new();
     loop {
         let (line, after) = split(&rest, b"\r\n").expect("ends with CRLF");
-        assert!(!line.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)), "a control character in a line");
+        assert!(
+            !line.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)),
+            "a control character in a line"
+        );
         rest = after;
         if line.is_empty() {
             break;
@@ -71,7 +83,9 @@ fn an_accepted_head_is_strict(bytes: &[u8], request: &RequestHead, limits: &Limi
     assert!(rest.is_empty(), "bytes after the empty line");
 
     let words: Vec<&[u8]> = lines[0].split(|b| *b == b' ').collect();
-    let [method, target, version] = words[..] else { panic!("not three words") };
+    let [method, target, version] = words[..] else {
+        panic!("not three words")
+    };
     assert!(token(method) && method != b"CONNECT" && method != b"TRACE");
     assert_eq!(method, request.head.method().as_bytes());
     assert!(target.iter().all(|b| b.is_ascii_graphic() && *b != b'#') && target.len() <= limits.target);
@@ -95,7 +109,10 @@ fn an_accepted_head_is_strict(bytes: &[u8], request: &RequestHead, limits: &Limi
     for line in &lines[1..] {
         let (name, value) = split(line, b":").expect("a colon");
         assert!(token(&name), "a name that is no token");
-        assert!(value.iter().all(|b| *b == b'\t' || (*b >= b' ' && *b != 0x7f)), "a control character in a value");
+        assert!(
+            value.iter().all(|b| *b == b'\t' || (*b >= b' ' && *b != 0x7f)),
+            "a control character in a value"
+        );
         let name = String::from_utf8(name).expect("tokens are ASCII");
         let lower = name.to_ascii_lowercase();
         let replaced = absolute && lower == "host";
@@ -121,14 +138,22 @@ fn an_accepted_head_is_strict(bytes: &[u8], request: &RequestHead, limits: &Limi
             assert!(text.bytes().all(|b| b.is_ascii_digit()));
             assert_eq!(text.parse(), Ok(length));
         }
-        ([], [coding], Framing::Chunked) => assert!(coding.eq_ignore_ascii_case(b"chunked") && !request.http10),
+        ([], [coding], Framing::Chunked) => {
+            assert!(coding.eq_ignore_ascii_case(b"chunked") && !request.http10)
+        }
         other => panic!("{other:?}"),
     }
 }
 
 /// A response with the request's own headers is one that a client reads, with nothing of them in its framing.
 fn responses_read_back(request: &RequestHead) {
-    for (status, to_head) in [(200, false), (200, true), (204, false), (304, false), (599, false)] {
+    for (status, to_head) in [
+        (200, false),
+        (200, true),
+        (204, false),
+        (304, false),
+        (599, false),
+    ] {
         let line = ResponseLine {
             status,
             length: 12345,
@@ -145,9 +170,18 @@ fn responses_read_back(request: &RequestHead) {
         assert_eq!(response.parse(&out), Ok(httparse::Status::Complete(out.len())));
         assert_eq!(response.code, Some(status));
         let values = |known: &str| -> Vec<&[u8]> {
-            response.headers.iter().filter(|h| h.name.eq_ignore_ascii_case(known)).map(|h| h.value).collect()
+            response
+                .headers
+                .iter()
+                .filter(|h| h.name.eq_ignore_ascii_case(known))
+                .map(|h| h.value)
+                .collect()
         };
-        let length: &[&[u8]] = if matches!(status, 204 | 304) { &[] } else { &[b"12345"] };
+        let length: &[&[u8]] = if matches!(status, 204 | 304) {
+            &[]
+        } else {
+            &[b"12345"]
+        };
         assert_eq!(values("content-length"), length);
         assert!(values("transfer-encoding").is_empty());
         let connection: &[&[u8]] = match (request.keep_alive, request.http10) {
@@ -170,15 +204,23 @@ enum Chunks {
 fn oracle(input: &[u8]) -> Chunks {
     let (mut body, mut rest, mut extensions) = (Vec::new(), input.to_vec(), 0);
     loop {
-        let Some((line, after)) = split(&rest, b"\r\n") else { return Chunks::Incomplete };
+        let Some((line, after)) = split(&rest, b"\r\n") else {
+            return Chunks::Incomplete;
+        };
         let (size, extension) = split(&line, b";").unwrap_or((line.clone(), Vec::new()));
         extensions += extension.len();
         let sound = (1..=16).contains(&size.len())
             && size.iter().all(u8::is_ascii_hexdigit)
-            && extension.iter().all(|b| *b == b'\t' || (*b >= b' ' && *b != 0x7f))
+            && extension
+                .iter()
+                .all(|b| *b == b'\t' || (*b >= b' ' && *b != 0x7f))
             && extensions <= 256;
-        let size = std::str::from_utf8(&size).ok().and_then(|size| u64::from_str_radix(size, 16).ok());
-        let Some(size) = size.filter(|_| sound) else { return Chunks::Wrong };
+        let size = std::str::from_utf8(&size)
+            .ok()
+            .and_then(|size| u64::from_str_radix(size, 16).ok());
+        let Some(size) = size.filter(|_| sound) else {
+            return Chunks::Wrong;
+        };
         if u128::from(size) + body.len() as u128 > u128::from(BODY_LIMIT) {
             return Chunks::Wrong;
         }
@@ -197,7 +239,9 @@ fn oracle(input: &[u8]) -> Chunks {
     }
     let mut trailers = 0;
     loop {
-        let Some((line, after)) = split(&rest, b"\r\n") else { return Chunks::Incomplete };
+        let Some((line, after)) = split(&rest, b"\r\n") else {
+            return Chunks::Incomplete;
+        };
         rest = after;
         trailers += line.len() + 2;
         // The very last line feed is free.
@@ -205,9 +249,14 @@ fn oracle(input: &[u8]) -> Chunks {
             return Chunks::Wrong;
         }
         if line.is_empty() {
-            return Chunks::Complete { body, consumed: input.len() - rest.len() };
+            return Chunks::Complete {
+                body,
+                consumed: input.len() - rest.len(),
+            };
         }
-        let Some((name, value)) = split(&line, b":") else { return Chunks::Wrong };
+        let Some((name, value)) = split(&line, b":") else {
+            return Chunks::Wrong;
+        };
         if !token(&name) || !value.iter().all(|b| *b == b'\t' || (*b >= b' ' && *b != 0x7f)) {
             return Chunks::Wrong;
         }
@@ -225,13 +274,20 @@ fn chunks_decode_as_the_oracle_says(input: &[u8], step: usize) {
                     consumed += fed.consumed;
                     assert!(fed.done || fed.consumed == piece.len());
                     if fed.done {
-                        found = Chunks::Complete { body: body.clone(), consumed };
+                        found = Chunks::Complete {
+                            body: body.clone(),
+                            consumed,
+                        };
                         break;
                     }
                 }
                 Err(reject) => {
                     found = Chunks::Wrong;
-                    assert_eq!(decoder.feed(b"0\r\n\r\n", &mut body, BODY_LIMIT), Err(reject), "it said so before");
+                    assert_eq!(
+                        decoder.feed(b"0\r\n\r\n", &mut body, BODY_LIMIT),
+                        Err(reject),
+                        "it said so before"
+                    );
                     break;
                 }
             }
@@ -239,6 +295,9 @@ fn chunks_decode_as_the_oracle_says(input: &[u8], step: usize) {
         }
         // The decoder may see that a line is wrong before it ends.
         let early = found == Chunks::Wrong && expected == Chunks::Incomplete;
-        assert!(early || found == expected, "{found:?}, but the oracle says {expected:?}");
+        assert!(
+            early || found == expected,
+            "{found:?}, but the oracle says {expected:?}"
+        );
     }
 }

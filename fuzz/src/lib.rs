@@ -1,0 +1,67 @@
+//! What must hold for any bytes from outside: one function for each fuzz target, which panics when it does not.
+//!
+//! The targets in `targets/` hand these functions to libFuzzer; the tests here run them on the seed corpus in `corpus/`,
+//! so a seed that once broke something guards against it in every test run. `fuzz/run` fuzzes for real, with the
+//! workspace's own toolchain; `cargo fuzz run http1` does too, where it and a nightly toolchain are installed.
+
+// The gateway's property tests check the same, so there is one text of it.
+#[path = "../../crates/gateway/tests/http1/conversation.rs"]
+mod conversation;
+#[path = "../../crates/gateway/tests/http1/invariants.rs"]
+mod invariants;
+
+/// A connection's bytes: verdicts do not depend on how they are split, what is accepted is strict, chunks decode as an
+/// oracle says, responses read back.
+pub fn http1(input: &[u8]) {
+    invariants::all(input);
+}
+
+/// A manifest's text: what is accepted reads back from its JSON as the same, and each fault lies inside the text.
+pub fn manifest(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    match manifest::parse(text) {
+        Ok(accepted) => {
+            let json = serde_json::to_value(&accepted).expect("a manifest is JSON");
+            assert_eq!(manifest::from_json(&json).as_ref(), Ok(&accepted));
+        }
+        Err(faults) => {
+            assert!(!faults.is_empty(), "refused without a reason");
+            for fault in faults {
+                if let Some(span) = fault.span {
+                    assert!(text.get(span.clone()).is_some(), "{span:?} is not in the text");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    /// Runs a target on its whole corpus; names the seed that breaks it.
+    fn seeds(target: &str, run: fn(&[u8]), least: usize) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+        let mut count = 0;
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let input = fs::read(&path).unwrap();
+            let outcome = std::panic::catch_unwind(|| run(&input));
+            assert!(outcome.is_ok(), "broken by {}", path.display());
+            count += 1;
+        }
+        assert!(count >= least, "only {count} seeds of {target}");
+    }
+
+    #[test]
+    fn the_seeds_of_http1_hold() {
+        seeds("http1", super::http1, 120);
+    }
+
+    #[test]
+    fn the_seeds_of_manifest_hold() {
+        seeds("manifest", super::manifest, 10);
+    }
+}
