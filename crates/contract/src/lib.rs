@@ -21,7 +21,8 @@ mod policy;
 mod problem;
 mod request;
 mod store;
-mod units;
+/// Quantities as people write them, and their serde form.
+pub mod units;
 
 /// One suite for each seam; an implementation's tests call it with a fresh instance. A dev-dependency asks for the
 /// feature `conformance`.

@@ -49,18 +49,26 @@ impl Problem {
         Self::new(status, fault.code(), fault.to_string(), hint)
     }
 
+    /// The code of a refusal, in problems as in metrics.
+    pub fn refusal_code(refusal: Refusal) -> &'static str {
+        match refusal {
+            Refusal::QueueFull { .. } => "limit-queue",
+            Refusal::Draining => "draining",
+        }
+    }
+
     /// What a client reads when the node would not take a request.
     pub fn of_refusal(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::QueueFull { .. } => Self::new(
+        let (status, detail, hint) = match refusal {
+            Refusal::QueueFull { .. } => (
                 429,
-                "limit-queue",
                 "as many requests of this function run and wait as may",
                 "try again later, or raise `concurrency` or `queue` of this function in millpond.toml",
             ),
             Refusal::Draining => {
-                Self::new(503, "draining", "this node is shutting down", "try again: another node or a restarted one will answer")
+                (503, "this node is shutting down", "try again: another node or a restarted one will answer")
             }
-        }
+        };
+        Self::new(status, Self::refusal_code(refusal), detail, hint)
     }
 }

@@ -121,14 +121,16 @@ pub fn format_duration(duration: Duration) -> String {
 }
 
 /// `#[serde(with = "contract::units::text")]` for durations.
-pub(crate) mod text {
+pub mod text {
     use super::{Deserialize, Deserializer, Duration, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    /// Writes it as text.
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&super::format_duration(*duration))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    /// Reads it from text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(deserializer)?;
         super::parse_duration(&text).map_err(serde::de::Error::custom)
     }

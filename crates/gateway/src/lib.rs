@@ -1,6 +1,28 @@
 //! HTTP in and out on each core.
+//!
+//! A [`Gateway`] is the [`worker::Front`] of one core: it owns the connections whose sockets the kernel gave to that core's
+//! listener (`SO_REUSEPORT`), and lives on the core's thread. Nothing here is shared but the dispatcher's table.
+//!
+//! ```text
+//!   ready()  read what there is ─▶ http1::parse ─▶ dispatcher: which function? ─▶ body ─▶ worker: submit
+//!   answer() keep it with its connection
+//!   flush()  write all answers, then look at what the clients sent meanwhile
+//! ```
+//!
+//! One request of a connection is in work at a time; pipelined ones wait in its buffer and are answered in order. A
+//! connection that is idle holds a few hundred bytes: reading goes through one buffer of the core's.
+//!
+//! After a protocol error the framing is unknown: the answer says `Connection: close`, our side is shut down, and what
+//! the client still sends is discarded for a moment, so that it gets to read the answer before a reset.
 
 #![forbid(unsafe_code)]
 
+mod connection;
+mod gateway;
 /// The server's side of HTTP/1.1, without I/O.
 pub mod http1;
+mod listener;
+mod respond;
+
+pub use gateway::{Gateway, Options, Timeouts};
+pub use listener::Listener;

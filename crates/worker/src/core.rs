@@ -145,6 +145,7 @@ struct Live {
     served: u32,
     /// Its image was loaded for it.
     cold: bool,
+    request_bytes: u64,
     /// Distinguishes it from earlier tenants of its place in the slab.
     serial: u64,
     parked: bool,
@@ -455,7 +456,7 @@ impl<F: Front> Core<F> {
         }
         let job = job(self.queues.epoch, &invocation);
         let Invocation { target, head, body, arrived, home, token, cold } = *invocation;
-        let id = head.id;
+        let (id, request_bytes) = (head.id, body.len() as u64);
         let slot = Slot::default();
         let response = Box::new(Sink::new(slot.clone(), target.clone(), id));
         let (sandbox, served) = match self.sandbox(&target, Input { head, body, response }) {
@@ -471,7 +472,8 @@ impl<F: Front> Core<F> {
                 self.release(&target);
                 let timing = Timing::unstarted(arrived, now);
                 let result = Err(Failure::Platform(reason));
-                self.deliver(home, Answer { target, token, id, result, timing, start: Start::None, memory: 0 });
+                let start = Start::None;
+                self.deliver(home, Answer { target, token, id, result, timing, start, memory: 0, request_bytes });
                 return now;
             }
         };
@@ -491,6 +493,7 @@ impl<F: Front> Core<F> {
             spawned: now,
             served,
             cold: matches!(cold, Cold::Loaded),
+            request_bytes,
             serial: self.serial,
             parked: false,
         };
@@ -576,7 +579,7 @@ impl<F: Front> Core<F> {
     }
 
     fn end(&mut self, live: Live, usage: Usage, result: Result<(), Fault>, ended: Instant) {
-        let Live { sandbox, target, slot, home, token, id, queue, run: cpu, spawned, served, cold, .. } = live;
+        let Live { sandbox, target, slot, home, token, id, queue, run: cpu, spawned, served, cold, request_bytes, .. } = live;
         // The first turn made the instance and then ran it; the engine read the clock between the two.
         let boot = usage.started.map_or(Duration::ZERO, |started| started.saturating_duration_since(spawned)).min(cpu);
         let run = cpu.saturating_sub(boot);
@@ -600,7 +603,8 @@ impl<F: Front> Core<F> {
             (_, false) => Start::Reused,
         };
         let timing = Timing { queue, boot, run, ended };
-        self.deliver(home, Answer { target, token, id, result, timing, start, memory: usage.memory });
+        let memory = usage.memory;
+        self.deliver(home, Answer { target, token, id, result, timing, start, memory, request_bytes });
     }
 
     /// A place of this function is free.
@@ -620,10 +624,11 @@ impl<F: Front> Core<F> {
 
     /// Answers a request that never had a sandbox.
     fn refuse(&mut self, invocation: Invocation, failure: Failure, now: Instant) {
-        let Invocation { target, head, arrived, home, token, .. } = invocation;
+        let Invocation { target, head, body, arrived, home, token, .. } = invocation;
         let timing = Timing::unstarted(arrived, now);
-        let answer = Answer { target, token, id: head.id, result: Err(failure), timing, start: Start::None, memory: 0 };
-        self.deliver(home, answer);
+        let (id, result, request_bytes) = (head.id, Err(failure), body.len() as u64);
+        let start = Start::None;
+        self.deliver(home, Answer { target, token, id, result, timing, start, memory: 0, request_bytes });
     }
 
     /// The time for draining is over: what is not answered yet is refused, and its sandboxes are dropped.
@@ -638,11 +643,11 @@ impl<F: Front> Core<F> {
         for invocation in left {
             self.refuse(*invocation, Failure::Refused(Refusal::Draining), now);
         }
-        for live in std::mem::take(&mut self.live) .into_iter().map(|(_, live)| live) {
-            let Live { target, home, token, id, queue, run, .. } = live;
+        for live in std::mem::take(&mut self.live).into_iter().map(|(_, live)| live) {
+            let Live { target, home, token, id, queue, run, request_bytes, .. } = live;
             let timing = Timing { queue, boot: Duration::ZERO, run, ended: now };
-            let result = Err(Failure::Refused(Refusal::Draining));
-            self.deliver(home, Answer { target, token, id, result, timing, start: Start::Sandbox, memory: 0 });
+            let (start, result) = (Start::Sandbox, Err(Failure::Refused(Refusal::Draining)));
+            self.deliver(home, Answer { target, token, id, result, timing, start, memory: 0, request_bytes });
         }
         self.preempted.clear();
         self.turn(Duration::ZERO)

@@ -20,11 +20,11 @@ pub struct Poller {
 /// What a socket is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// There is something to read, or the peer has closed.
+    /// There is something to read, be it the end.
     pub readable: bool,
     /// There is room to write.
     pub writable: bool,
-    /// The connection is broken or closed by the peer.
+    /// The connection is over in both directions.
     pub closed: bool,
 }
 
@@ -86,9 +86,9 @@ impl Poller {
             .iter()
             .map(|event| {
                 let flags = event.flags;
-                let closed = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP);
+                let closed = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
                 let readiness = Readiness {
-                    readable: flags.contains(epoll::EventFlags::IN) || closed,
+                    readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP) || closed,
                     writable: flags.contains(epoll::EventFlags::OUT),
                     closed,
                 };

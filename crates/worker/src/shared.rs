@@ -73,6 +73,8 @@ pub struct Answer {
     pub start: Start,
     /// The sandbox's largest memory, in bytes.
     pub memory: u64,
+    /// The length of the request's body.
+    pub request_bytes: u64,
 }
 
 /// A complete response.

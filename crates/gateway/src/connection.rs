@@ -1,0 +1,256 @@
+//! One connection: where it is in its requests, and what it still has to write.
+
+use crate::http1::{ChunkDecoder, Fed, Framing, Reject};
+use bytes::Bytes;
+use contract::{Head, Problem, RequestId};
+use rustix::{
+    fd::OwnedFd,
+    io::{self, Errno},
+    net::{self, Shutdown},
+};
+use std::{
+    collections::VecDeque,
+    io::IoSlice,
+    mem,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use worker::{Answer, Target};
+
+pub(crate) struct Connection {
+    pub(crate) socket: OwnedFd,
+    pub(crate) token: u64,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) phase: Phase,
+    /// Bytes that were read and not taken yet.
+    pub(crate) input: Vec<u8>,
+    pub(crate) reply: Option<Reply>,
+    /// The worker has a request of this connection.
+    pub(crate) in_work: bool,
+    pub(crate) manner: Manner,
+    pub(crate) output: Output,
+    /// The last time it got on.
+    pub(crate) since: Instant,
+    /// The client will send nothing more.
+    pub(crate) ended: bool,
+    pub(crate) watched: Watched,
+}
+
+/// What epoll was told to look for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Watched {
+    pub(crate) input: bool,
+    pub(crate) output: bool,
+}
+
+pub(crate) enum Phase {
+    /// Waits for a request's head, or for the rest of it.
+    Head,
+    /// Takes a request's body.
+    Body(Box<Incoming>),
+    /// A request is in work, or its answer is being written.
+    Working,
+    /// The last answer is written; what still comes is discarded.
+    Lingering,
+}
+
+/// A request whose body is on its way.
+pub(crate) struct Incoming {
+    pub(crate) target: Arc<Target>,
+    pub(crate) head: Box<Head>,
+    pub(crate) body: Vec<u8>,
+    framing: Rest,
+}
+
+enum Rest {
+    Length(usize),
+    Chunked { decoder: ChunkDecoder, limit: u64 },
+}
+
+/// How the request in work wants to be answered.
+#[derive(Clone, Copy)]
+pub(crate) struct Manner {
+    pub(crate) keep_alive: bool,
+    pub(crate) http10: bool,
+    pub(crate) to_head: bool,
+}
+
+/// What a request came to, before it is written.
+pub(crate) enum Reply {
+    /// From the worker.
+    Answer(Box<Answer>),
+    /// From the gateway.
+    Problem { problem: Problem, id: RequestId, retry_after: Option<Duration> },
+    /// Text of the gateway's own.
+    Text(u16, &'static str),
+}
+
+impl Incoming {
+    /// Fails if the body is known to be larger than the function takes.
+    pub(crate) fn new(target: Arc<Target>, head: Box<Head>, framing: Framing) -> Result<Self, Problem> {
+        let limit = target.grant().limits.request_body;
+        let (framing, capacity) = match framing {
+            Framing::None => (Rest::Length(0), 0),
+            Framing::Length(length) if length > limit.0 => {
+                return Err(Problem::new(
+                    413,
+                    "limit-request-body",
+                    format!("the body of {length} bytes is larger than this function's limit of {limit}"),
+                    "raise `request_body` of this function in millpond.toml, or send less",
+                ));
+            }
+            // Bounded by the limit, which fits an address space.
+            Framing::Length(length) => {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                (Rest::Length(length), length.min(MOST_AHEAD))
+            }
+            Framing::Chunked => (Rest::Chunked { decoder: ChunkDecoder::new(), limit: limit.0 }, 0),
+        };
+        Ok(Self { target, head, body: Vec::with_capacity(capacity), framing })
+    }
+
+    /// Takes what has arrived; says how much, and whether the body is complete.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Fed, Reject> {
+        match &mut self.framing {
+            Rest::Length(missing) => {
+                let consumed = bytes.len().min(*missing);
+                self.body.extend_from_slice(&bytes[..consumed]);
+                *missing -= consumed;
+                Ok(Fed { consumed, done: *missing == 0 })
+            }
+            Rest::Chunked { decoder, limit } => decoder.feed(bytes, &mut self.body, *limit),
+        }
+    }
+}
+
+/// A body's buffer grows with what arrives: a client's announcement alone reserves no more than this.
+const MOST_AHEAD: usize = 1 << 20;
+/// Bodies up to this are copied behind their head, so that one write of one piece does.
+const COPIED: usize = 16 << 10;
+/// Pieces of one write.
+const PIECES: usize = 16;
+
+/// What is left to write.
+#[derive(Default)]
+pub(crate) struct Output {
+    head: Vec<u8>,
+    written: usize,
+    bodies: VecDeque<Bytes>,
+}
+
+impl Output {
+    /// Where heads and small bodies are appended.
+    pub(crate) fn head(&mut self) -> &mut Vec<u8> {
+        &mut self.head
+    }
+
+    pub(crate) fn body(&mut self, piece: Bytes) {
+        if self.bodies.is_empty() && piece.len() <= COPIED {
+            self.head.extend_from_slice(&piece);
+        } else {
+            self.bodies.push_back(piece);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.written == self.head.len() && self.bodies.is_empty()
+    }
+
+    /// Writes what the socket takes. `Ok(true)` if that was all.
+    pub(crate) fn write(&mut self, socket: &OwnedFd, sent: &mut u64) -> io::Result<bool> {
+        while !self.is_empty() {
+            let head = &self.head[self.written..];
+            let result = if self.bodies.is_empty() {
+                io::write(socket, head)
+            } else {
+                let pieces: smallvec::SmallVec<[IoSlice<'_>; PIECES]> = std::iter::once(head)
+                    .filter(|head| !head.is_empty())
+                    .chain(self.bodies.iter().map(|body| &body[..]))
+                    .take(PIECES)
+                    .map(IoSlice::new)
+                    .collect();
+                io::writev(socket, &pieces)
+            };
+            match result {
+                Ok(written) => {
+                    *sent += written as u64;
+                    self.advance(written);
+                }
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.written = 0;
+        self.head.clear();
+        if self.head.capacity() > 2 * COPIED {
+            self.head = Vec::new();
+        }
+        Ok(true)
+    }
+
+    fn advance(&mut self, written: usize) {
+        let from_head = written.min(self.head.len() - self.written);
+        self.written += from_head;
+        let mut left = written - from_head;
+        while left > 0
+            && let Some(body) = self.bodies.front_mut()
+        {
+            if body.len() > left {
+                *body = body.slice(left..);
+                return;
+            }
+            left -= body.len();
+            self.bodies.pop_front();
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, token: u64, remote: Option<SocketAddr>, now: Instant) -> Self {
+        Self {
+            socket,
+            token,
+            remote,
+            phase: Phase::Head,
+            input: Vec::new(),
+            reply: None,
+            in_work: false,
+            manner: Manner { keep_alive: true, http10: false, to_head: false },
+            output: Output::default(),
+            since: now,
+            ended: false,
+            watched: Watched { input: true, output: false },
+        }
+    }
+
+    /// Between two requests, with nothing of the next one here.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Head) && self.input.is_empty() && self.output.is_empty()
+    }
+
+    /// Owes no answer.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !matches!(self.phase, Phase::Working)
+    }
+
+    /// The body that was being taken, if one was.
+    pub(crate) fn take_incoming(&mut self) -> Option<Box<Incoming>> {
+        match mem::replace(&mut self.phase, Phase::Working) {
+            Phase::Body(incoming) => Some(incoming),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// Our side is done; the client may not have read it yet.
+    pub(crate) fn linger(&mut self) {
+        self.phase = Phase::Lingering;
+        self.input = Vec::new();
+        // It fails only for a connection that is gone, which the next event tells.
+        let _ = net::shutdown(&self.socket, Shutdown::Write);
+    }
+}

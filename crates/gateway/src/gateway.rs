@@ -1,0 +1,569 @@
+//! The connections of one core.
+
+use crate::{
+    Listener,
+    connection::{Connection, Incoming, Manner, Phase, Reply, Watched},
+    http1::{self, CONTINUE, Framing, Parsed, imf_date},
+    respond,
+};
+use bytes::Bytes;
+use contract::{CoreId, Head, Problem, RequestId};
+use dispatcher::Reader;
+use rustix::{buffer::spare_capacity, io::Errno};
+use slab::Slab;
+use std::{
+    io, mem,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use telemetry::metrics::CoreMetrics;
+use worker::{Answer, Front, Intake, Invocation, Poller, Readiness, Target};
+
+/// What the edge takes.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bounds of a request's head.
+    pub head: http1::Limits,
+    /// Connections of one core; more wait in the kernel.
+    pub connections: usize,
+    /// How long a client may take.
+    pub timeouts: Timeouts,
+}
+
+/// How long a client may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// Without a request on an open connection.
+    pub idle: Duration,
+    /// For a whole head, from its first byte.
+    pub head: Duration,
+    /// Between two pieces of a body, in either direction.
+    pub body: Duration,
+    /// To read an answer after which we close.
+    pub linger: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            head: http1::Limits::default(),
+            connections: 8_000,
+            timeouts: Timeouts {
+                idle: Duration::from_secs(75),
+                head: Duration::from_secs(10),
+                body: Duration::from_secs(30),
+                linger: Duration::from_secs(2),
+            },
+        }
+    }
+}
+
+/// The [`Front`] of a core. See the crate's introduction.
+pub struct Gateway {
+    listener: Option<Listener>,
+    address: SocketAddr,
+    /// Connections wait in the kernel because there are too many, or no descriptors.
+    paused: bool,
+    connections: Slab<Connection>,
+    serial: u32,
+    edge: Edge,
+    /// Connections with something to write.
+    dirty: Vec<u64>,
+    /// Where all reading goes first.
+    scratch: Vec<u8>,
+}
+
+/// What handling a request needs beside its connection.
+struct Edge {
+    core: CoreId,
+    options: Options,
+    reader: Reader,
+    metrics: Arc<CoreMetrics>,
+    ids: Ids,
+    clock: Date,
+}
+
+/// Request ids: half of one says which node start, the rest which core and which request.
+struct Ids {
+    prefix: u128,
+    next: u64,
+}
+
+impl Ids {
+    fn next(&mut self) -> RequestId {
+        self.next += 1;
+        RequestId(self.prefix | u128::from(self.next))
+    }
+}
+
+/// The `Date` header, made once a second.
+struct Date {
+    text: [u8; 29],
+    until: Instant,
+}
+
+impl Date {
+    fn at(&mut self, now: Instant) -> [u8; 29] {
+        if now >= self.until {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.text = imf_date(since.as_secs());
+            self.until = now + Duration::from_millis(1_000 - u64::from(since.subsec_millis()));
+        }
+        self.text
+    }
+}
+
+const LISTENER: u64 = u64::MAX - 1;
+const SCRATCH: usize = 64 << 10;
+/// Accepted in one go.
+const ACCEPTED: usize = 64;
+/// How much of pipelined requests is read ahead.
+const AHEAD: usize = 64 << 10;
+const UPKEEP: Duration = Duration::from_secs(1);
+
+fn token(slot: usize, serial: u32) -> u64 {
+    (u64::from(serial) << 32) | u64::from(u32::try_from(slot).unwrap_or(u32::MAX))
+}
+
+fn slot_of(token: u64) -> usize {
+    usize::try_from(token & u64::from(u32::MAX)).unwrap_or(usize::MAX)
+}
+
+impl Gateway {
+    /// Takes the core's listener and has the poller watch it. `boot` distinguishes this start of the node in request ids.
+    pub fn new(
+        poller: &Poller,
+        listener: Listener,
+        core: CoreId,
+        boot: u64,
+        reader: Reader,
+        metrics: Arc<CoreMetrics>,
+        options: Options,
+    ) -> io::Result<Self> {
+        poller.add(&listener, LISTENER, false)?;
+        let address = listener.address();
+        let prefix = (u128::from(boot) << 64) | (u128::from(core.0) << 48);
+        Ok(Self {
+            listener: Some(listener),
+            address,
+            paused: false,
+            connections: Slab::new(),
+            serial: 0,
+            edge: Edge {
+                core,
+                options,
+                reader,
+                metrics,
+                ids: Ids { prefix, next: 0 },
+                clock: Date { text: imf_date(0), until: Instant::now() },
+            },
+            dirty: Vec::new(),
+            scratch: Vec::with_capacity(SCRATCH),
+        })
+    }
+
+    fn accept(&mut self, poller: &Poller, now: Instant) {
+        for _ in 0..ACCEPTED {
+            let Some(listener) = &self.listener else { return };
+            if self.connections.len() >= self.edge.options.connections {
+                return self.pause(poller);
+            }
+            match listener.accept() {
+                Ok(None) => return,
+                Ok(Some((socket, remote))) => {
+                    self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 1);
+                    let entry = self.connections.vacant_entry();
+                    let token = token(entry.key(), self.serial);
+                    let connection = Connection::new(socket, token, remote, now);
+                    if poller.add(&connection.socket, token, false).is_ok() {
+                        entry.insert(connection);
+                        self.edge.metrics.connections_accepted.add(1);
+                        self.edge.metrics.connections_open.add(1);
+                    }
+                }
+                // Out of descriptors or memory: those that wait may still be served later.
+                Err(_) => return self.pause(poller),
+            }
+        }
+    }
+
+    /// The node is shutting down: who waits to be accepted still is, idle connections are closed, and no more come.
+    fn stop_accepting(&mut self, poller: &Poller, now: Instant) {
+        if self.listener.is_some() {
+            self.accept(poller, now);
+            if let Some(listener) = self.listener.take() {
+                let _ = poller.delete(&listener);
+            }
+        }
+        let idle: Vec<_> = self.connections.iter().filter(|(_, c)| c.is_idle()).map(|(slot, _)| slot).collect();
+        idle.into_iter().for_each(|slot| self.close(poller, slot));
+    }
+
+    fn pause(&mut self, poller: &Poller) {
+        if let Some(listener) = &self.listener {
+            self.paused = poller.modify(listener, LISTENER, false, false).is_ok();
+        }
+    }
+
+    fn resume(&mut self, poller: &Poller) {
+        if self.paused
+            && self.connections.len() < self.edge.options.connections
+            && let Some(listener) = &self.listener
+        {
+            self.paused = poller.modify(listener, LISTENER, true, false).is_err();
+        }
+    }
+
+    fn close(&mut self, poller: &Poller, slot: usize) {
+        if let Some(connection) = self.connections.try_remove(slot) {
+            let _ = poller.delete(&connection.socket);
+            self.edge.metrics.connections_open.add(-1);
+        }
+    }
+
+    fn connection(&mut self, token: u64) -> Option<&mut Connection> {
+        // An event of the same wait may have closed it, and another have taken its place.
+        self.connections.get_mut(slot_of(token)).filter(|connection| connection.token == token)
+    }
+
+    /// Reads once, and takes what can be taken. `false` if the connection is to be closed.
+    fn read(&mut self, token: u64, intake: &mut Intake<'_>) -> bool {
+        let Self { connections, edge, scratch, address, dirty, .. } = self;
+        let Some(connection) = connections.get_mut(slot_of(token)).filter(|c| c.token == token) else { return true };
+        scratch.clear();
+        match rustix::io::read(&connection.socket, spare_capacity(scratch)) {
+            Ok(0) => {
+                connection.ended = true;
+                return match connection.phase {
+                    // Someone who has sent a whole request may close their side and still wait for the answer.
+                    Phase::Working => true,
+                    Phase::Head | Phase::Body(_) | Phase::Lingering => false,
+                };
+            }
+            Ok(read) => edge.metrics.received_bytes.add(read as u64),
+            Err(Errno::AGAIN | Errno::INTR) => return true,
+            Err(_) => return false,
+        }
+        if matches!(connection.phase, Phase::Lingering) {
+            return true;
+        }
+        if connection.is_idle() {
+            // A head's time runs from its first byte.
+            connection.since = intake.now;
+        }
+        if connection.input.is_empty() {
+            let taken = edge.take(connection, scratch, *address, intake, dirty);
+            connection.input.extend_from_slice(&scratch[taken..]);
+        } else {
+            connection.input.extend_from_slice(scratch);
+            edge.take_buffered(connection, *address, intake, dirty);
+        }
+        true
+    }
+
+    /// Writes what a connection owes, and goes on to its next request. `false` if it is to be closed.
+    fn write(&mut self, token: u64, intake: &mut Intake<'_>) -> bool {
+        let Self { connections, edge, address, dirty, .. } = self;
+        let Some(connection) = connections.get_mut(slot_of(token)).filter(|c| c.token == token) else { return true };
+        if let Some(reply) = connection.reply.take() {
+            let now = Instant::now();
+            if intake.is_draining() {
+                connection.manner.keep_alive = false;
+            }
+            let date = edge.clock.at(now);
+            respond::respond(connection, reply, edge.core, date, now);
+        }
+        let mut sent = 0;
+        let result = connection.output.write(&connection.socket, &mut sent);
+        edge.metrics.sent_bytes.add(sent);
+        if sent > 0 {
+            connection.since = intake.now;
+        }
+        match result {
+            Err(_) => false,
+            Ok(false) => true,
+            Ok(true) => match connection.phase {
+                Phase::Working if !connection.in_work && connection.reply.is_none() => {
+                    if !connection.manner.keep_alive {
+                        if connection.ended {
+                            return false;
+                        }
+                        connection.linger();
+                        return true;
+                    }
+                    connection.phase = Phase::Head;
+                    connection.since = intake.now;
+                    edge.take_buffered(connection, *address, intake, dirty);
+                    !(connection.ended && connection.is_idle())
+                }
+                _ => true,
+            },
+        }
+    }
+
+    /// Has epoll look for what the connection can use now.
+    fn watch(&mut self, poller: &Poller, token: u64) {
+        let Some(connection) = self.connection(token) else { return };
+        let full = connection.input.len() >= AHEAD && matches!(connection.phase, Phase::Working);
+        let wanted = Watched { input: !connection.ended && !full, output: !connection.output.is_empty() };
+        if wanted != connection.watched {
+            let (input, output) = (wanted.input, wanted.output);
+            if poller.modify(&connection.socket, token, input, output).is_ok() {
+                connection.watched = wanted;
+            }
+        }
+    }
+}
+
+impl Edge {
+    fn take_buffered(&mut self, connection: &mut Connection, local: SocketAddr, intake: &mut Intake<'_>, dirty: &mut Vec<u64>) {
+        if connection.input.is_empty() {
+            return;
+        }
+        let mut input = mem::take(&mut connection.input);
+        let taken = self.take(connection, &input, local, intake, dirty);
+        if taken == input.len() {
+            // An idle connection keeps no buffer.
+            return;
+        }
+        input.drain(..taken);
+        connection.input = input;
+    }
+
+    /// Takes requests out of the bytes until one is in work or more bytes are needed. Returns how many it took.
+    fn take(
+        &mut self,
+        connection: &mut Connection,
+        bytes: &[u8],
+        local: SocketAddr,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) -> usize {
+        let mut at = 0;
+        loop {
+            match &mut connection.phase {
+                Phase::Working => return at,
+                Phase::Lingering => return bytes.len(),
+                Phase::Body(incoming) => {
+                    connection.since = intake.now;
+                    let (id, fed) = (incoming.head.id, incoming.take(&bytes[at..]));
+                    match fed {
+                        Ok(fed) => {
+                            at += fed.consumed;
+                            if !fed.done {
+                                return at;
+                            }
+                            if let Some(incoming) = connection.take_incoming() {
+                                let Incoming { target, head, body, .. } = *incoming;
+                                self.submit(connection, target, head, Bytes::from(body), intake, dirty);
+                            }
+                        }
+                        Err(reject) => {
+                            self.reject(connection, &reject, id, dirty);
+                            return bytes.len();
+                        }
+                    }
+                }
+                Phase::Head => {
+                    if at == bytes.len() {
+                        return at;
+                    }
+                    let id = self.ids.next();
+                    match http1::parse(&bytes[at..], &self.options.head, id) {
+                        Ok(Parsed::Partial) => return at,
+                        Ok(Parsed::Head(request)) => {
+                            at += request.consumed;
+                            self.metrics.requests.add(1);
+                            connection.manner = Manner {
+                                keep_alive: request.keep_alive,
+                                http10: request.http10,
+                                to_head: request.head.method() == "HEAD",
+                            };
+                            let mut head = request.head;
+                            head.remote = connection.remote;
+                            head.local = Some(local);
+                            // Who has sent the body already does not wait to be asked for it.
+                            let ask = request.expect_continue && at == bytes.len();
+                            self.begin(connection, head, request.framing, ask, intake, dirty);
+                        }
+                        Err(reject) => {
+                            self.reject(connection, &reject, id, dirty);
+                            return bytes.len();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A head is here: finds out what it means.
+    fn begin(
+        &mut self,
+        connection: &mut Connection,
+        mut head: Box<Head>,
+        framing: Framing,
+        ask: bool,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
+        let id = head.id;
+        let own = match head.path() {
+            "/healthz" => Some((200, "ok\n")),
+            "/readyz" if intake.is_draining() => Some((503, "draining\n")),
+            "/readyz" if self.reader.is_ready() => Some((200, "ready\n")),
+            "/readyz" => Some((503, "loading\n")),
+            _ => None,
+        };
+        if let Some((status, text)) = own {
+            return self.reply(connection, Reply::Text(status, text), framing, dirty);
+        }
+        let incoming = self.reader.route(&mut head).and_then(|target| match framing {
+            Framing::None => Ok(Err((target, head))),
+            framing => Incoming::new(target, head, framing).map(Ok),
+        });
+        match incoming {
+            Err(problem) => {
+                self.reply(connection, Reply::Problem { problem, id, retry_after: None }, framing, dirty);
+            }
+            Ok(Err((target, head))) => self.submit(connection, target, head, Bytes::new(), intake, dirty),
+            Ok(Ok(incoming)) => {
+                if ask {
+                    connection.output.head().extend_from_slice(CONTINUE);
+                    dirty.push(connection.token);
+                }
+                connection.phase = Phase::Body(Box::new(incoming));
+            }
+        }
+    }
+
+    /// An answer of our own to a request whose body was not read.
+    fn reply(&mut self, connection: &mut Connection, reply: Reply, framing: Framing, dirty: &mut Vec<u64>) {
+        if framing != Framing::None {
+            // What follows is a body that nobody wants.
+            connection.manner.keep_alive = false;
+        }
+        connection.phase = Phase::Working;
+        connection.reply = Some(reply);
+        dirty.push(connection.token);
+    }
+
+    fn reject(&mut self, connection: &mut Connection, reject: &http1::Reject, id: RequestId, dirty: &mut Vec<u64>) {
+        self.metrics.reject(reject.code);
+        connection.manner.keep_alive = false;
+        connection.phase = Phase::Working;
+        connection.reply = Some(Reply::Problem { problem: reject.problem(Some(id)), id, retry_after: None });
+        dirty.push(connection.token);
+    }
+
+    fn submit(
+        &mut self,
+        connection: &mut Connection,
+        target: Arc<Target>,
+        head: Box<Head>,
+        body: Bytes,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
+        connection.phase = Phase::Working;
+        let request = Box::new(Invocation::new(target, head, body, intake.now, self.core, connection.token));
+        match intake.submit(request) {
+            Ok(()) => connection.in_work = true,
+            Err((invocation, refusal)) => {
+                respond::record_refused(&invocation.target, self.core, refusal, invocation.body.len() as u64);
+                let reply = Reply::Problem {
+                    problem: Problem::of_refusal(refusal),
+                    id: invocation.head.id,
+                    retry_after: respond::retry(refusal),
+                };
+                self.reply(connection, reply, Framing::None, dirty);
+            }
+        }
+    }
+}
+
+impl Front for Gateway {
+    fn ready(&mut self, poller: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>) {
+        if token == LISTENER {
+            return self.accept(poller, intake.now);
+        }
+        let keep = !readiness.closed
+            && (!readiness.readable || self.read(token, intake))
+            && (!readiness.writable || self.write(token, intake));
+        if keep {
+            self.watch(poller, token);
+        } else if self.connection(token).is_some() {
+            self.close(poller, slot_of(token));
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let token = answer.token;
+        match self.connection(token) {
+            Some(connection) => {
+                connection.in_work = false;
+                connection.reply = Some(Reply::Answer(Box::new(answer)));
+                self.dirty.push(token);
+            }
+            None => respond::record_unread(&answer, self.edge.core),
+        }
+    }
+
+    fn flush(&mut self, poller: &Poller, intake: &mut Intake<'_>) {
+        // Pipelined requests that are answered at once add to the list while it is worked off.
+        let mut next = 0;
+        while let Some(token) = self.dirty.get(next).copied() {
+            next += 1;
+            if self.write(token, intake) {
+                self.watch(poller, token);
+            } else {
+                self.close(poller, slot_of(token));
+            }
+        }
+        self.dirty.clear();
+        if intake.is_draining() {
+            self.stop_accepting(poller, intake.now);
+        }
+    }
+
+    fn expire(&mut self, poller: &Poller, now: Instant) -> Option<Instant> {
+        let timeouts = self.edge.options.timeouts;
+        let mut gone = Vec::new();
+        for (slot, connection) in &mut self.connections {
+            let waited = now.saturating_duration_since(connection.since);
+            let over = match &connection.phase {
+                Phase::Head if connection.input.is_empty() => waited >= timeouts.idle,
+                Phase::Head => waited >= timeouts.head,
+                Phase::Body(_) => waited >= timeouts.body,
+                // Its client reads nothing. Until there is something to read, the function's own limits hold.
+                Phase::Working => !connection.output.is_empty() && waited >= timeouts.body,
+                Phase::Lingering => waited >= timeouts.linger,
+            };
+            if !over {
+                continue;
+            }
+            if matches!(connection.phase, Phase::Body(_)) || !connection.input.is_empty() {
+                connection.manner.keep_alive = false;
+                connection.phase = Phase::Working;
+                connection.input = Vec::new();
+                let problem = Problem::new(
+                    408,
+                    "http-timeout",
+                    "the request did not arrive in time",
+                    "send the head within 10 s, and let the body not pause for 30 s",
+                );
+                connection.reply = Some(Reply::Problem { problem, id: self.edge.ids.next(), retry_after: None });
+                self.dirty.push(connection.token);
+            } else {
+                gone.push(slot);
+            }
+        }
+        gone.into_iter().for_each(|slot| self.close(poller, slot));
+        self.resume(poller);
+        Some(now + UPKEEP)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.connections.iter().all(|(_, connection)| connection.is_quiet())
+    }
+}

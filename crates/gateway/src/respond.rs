@@ -1,0 +1,251 @@
+//! From what a request came to, to the bytes of its response.
+
+use crate::{
+    connection::{Connection, Reply},
+    http1::{ResponseLine, write_head},
+};
+use bytes::Bytes;
+use contract::{CoreId, Problem, Refusal, RequestId, ResponseHead};
+use smallvec::SmallVec;
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
+use telemetry::metrics::{Outcome, Sample, Start};
+use worker::{Answer, Failure, Response, Target, Timing};
+
+/// Appends the reply's bytes to the connection's output, and records what it is an answer to.
+pub(crate) fn respond(connection: &mut Connection, reply: Reply, core: CoreId, date: [u8; 29], now: Instant) {
+    match reply {
+        Reply::Text(status, text) => {
+            let headers = [("Content-Type", &b"text/plain; charset=utf-8"[..])];
+            plain(connection, status, &headers, text.as_bytes(), date);
+        }
+        Reply::Problem { mut problem, id, retry_after } => {
+            problem.request_id = Some(id);
+            problem_response(connection, &problem, retry_after, None, date);
+        }
+        Reply::Answer(mut answer) => {
+            let write = now.saturating_duration_since(answer.timing.ended);
+            let said = server_timing(&answer.timing, write);
+            let result = mem::replace(&mut answer.result, Ok(Response::default()));
+            let (outcome, response_bytes) = match result {
+                Ok(response) => success(connection, answer.id, response, &said, date),
+                Err(failure) => failed(connection, answer.id, &failure, &said, date),
+            };
+            record(&answer, core, outcome, write, response_bytes);
+        }
+    }
+}
+
+/// Records an answer whose client has gone: what it cost still counts.
+pub(crate) fn record_unread(answer: &Answer, core: CoreId) {
+    let outcome = match &answer.result {
+        Ok(_) => Outcome::Ok,
+        Err(Failure::Fault(fault)) => Outcome::Fault(fault.code()),
+        Err(Failure::Refused(refusal)) => Outcome::Refused(Problem::refusal_code(*refusal)),
+        Err(Failure::Platform(_)) => Outcome::Platform(PLATFORM),
+    };
+    record(answer, core, outcome, Duration::ZERO, 0);
+}
+
+fn record(answer: &Answer, core: CoreId, outcome: Outcome, write: Duration, response_bytes: u64) {
+    let Timing { queue, boot, run, .. } = answer.timing;
+    let sample = Sample {
+        queue,
+        boot,
+        run,
+        write,
+        cpu: boot + run,
+        outcome,
+        start: answer.start,
+        request_bytes: answer.request_bytes,
+        response_bytes,
+        memory_bytes: answer.memory,
+    };
+    answer.target.metrics().record(core, &sample);
+}
+
+/// Records a request that was not admitted.
+pub(crate) fn record_refused(target: &Target, core: CoreId, refusal: Refusal, request_bytes: u64) {
+    let sample = Sample {
+        queue: Duration::ZERO,
+        boot: Duration::ZERO,
+        run: Duration::ZERO,
+        write: Duration::ZERO,
+        cpu: Duration::ZERO,
+        outcome: Outcome::Refused(Problem::refusal_code(refusal)),
+        start: Start::None,
+        request_bytes,
+        response_bytes: 0,
+        memory_bytes: 0,
+    };
+    target.metrics().record(core, &sample);
+}
+
+fn success(
+    connection: &mut Connection,
+    id: RequestId,
+    response: Response,
+    timing: &[u8],
+    date: [u8; 29],
+) -> (Outcome, u64) {
+    let Response { head, body } = response;
+    let Some(ResponseHead { status, headers }) = head else {
+        // An engine owes a head before `Done`.
+        return failed(connection, id, &Failure::Platform("the engine gave no response".into()), timing, date);
+    };
+    let length = body.iter().map(Bytes::len).sum::<usize>() as u64;
+    let line = line(connection, status, length, date);
+    let id_text = id.hex();
+    let ours = [("Server-Timing", timing), ("X-Request-Id", &id_text[..])];
+    let theirs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+    let theirs = theirs.filter(|(name, _)| !ours.iter().any(|(our, _)| our.eq_ignore_ascii_case(name)));
+    match write_head(connection.output.head(), &line, theirs.chain(ours)) {
+        Ok(true) => body.into_iter().for_each(|piece| connection.output.body(piece)),
+        Ok(false) => {}
+        Err(bad) => {
+            let fault = contract::Fault::BadOutput { reason: bad.to_string() };
+            return failed(connection, id, &Failure::Fault(fault), timing, date);
+        }
+    }
+    (Outcome::Ok, length)
+}
+
+fn failed(
+    connection: &mut Connection,
+    id: RequestId,
+    failure: &Failure,
+    timing: &[u8],
+    date: [u8; 29],
+) -> (Outcome, u64) {
+    let mut retry_after = None;
+    let (outcome, mut problem) = match failure {
+        Failure::Fault(fault) => (Outcome::Fault(fault.code()), Problem::of_fault(fault)),
+        Failure::Refused(refusal) => {
+            retry_after = retry(*refusal);
+            (Outcome::Refused(Problem::refusal_code(*refusal)), Problem::of_refusal(*refusal))
+        }
+        Failure::Platform(reason) => {
+            let problem = Problem::new(
+                500,
+                PLATFORM,
+                format!("the node failed to run the function: {reason}"),
+                "this is the platform's fault: see the node's own log, and `millpond doctor`",
+            );
+            (Outcome::Platform(PLATFORM), problem)
+        }
+    };
+    problem.request_id = Some(id);
+    problem_response(connection, &problem, retry_after, Some(timing), date);
+    (outcome, 0)
+}
+
+const PLATFORM: &str = "platform";
+
+pub(crate) fn retry(refusal: Refusal) -> Option<Duration> {
+    match refusal {
+        Refusal::QueueFull { retry_after } => Some(retry_after),
+        _ => Some(Duration::from_secs(1)),
+    }
+}
+
+fn problem_response(
+    connection: &mut Connection,
+    problem: &Problem,
+    retry_after: Option<Duration>,
+    timing: Option<&[u8]>,
+    date: [u8; 29],
+) {
+    let mut body = serde_json::to_vec(problem).unwrap_or_default();
+    body.push(b'\n');
+    let seconds = retry_after.map(|after| after.as_secs().max(1).to_string());
+    let id = problem.request_id.map(RequestId::hex);
+    let mut headers: SmallVec<[(&str, &[u8]); 6]> = SmallVec::new();
+    headers.push(("Content-Type", Problem::MEDIA_TYPE.as_bytes()));
+    headers.push(("X-Millpond-Error", problem.code.as_bytes()));
+    headers.extend(seconds.as_ref().map(|seconds| ("Retry-After", seconds.as_bytes())));
+    headers.extend(timing.map(|timing| ("Server-Timing", timing)));
+    headers.extend(id.as_ref().map(|id| ("X-Request-Id", &id[..])));
+    plain(connection, problem.status, &headers, &body, date);
+}
+
+/// A response of the gateway's own making: its status and headers are known to be good.
+fn plain(connection: &mut Connection, status: u16, headers: &[(&str, &[u8])], body: &[u8], date: [u8; 29]) {
+    let line = line(connection, status, body.len() as u64, date);
+    if let Ok(true) = write_head(connection.output.head(), &line, headers.iter().copied()) {
+        connection.output.body(Bytes::copy_from_slice(body));
+    }
+}
+
+fn line(connection: &Connection, status: u16, length: u64, date: [u8; 29]) -> ResponseLine {
+    let manner = connection.manner;
+    ResponseLine {
+        status,
+        length,
+        to_head: manner.to_head,
+        keep_alive: manner.keep_alive,
+        http10: manner.http10,
+        date: Some(date),
+    }
+}
+
+/// The `Server-Timing` header: milliseconds with three decimals. What is rounded is the time up to each boundary, so that
+/// the phases still add up to the whole.
+fn server_timing(timing: &Timing, write: Duration) -> SmallVec<[u8; 96]> {
+    let mut out = SmallVec::new();
+    let mut elapsed = Duration::ZERO;
+    let mut said = 0;
+    for (name, phase) in [("queue", timing.queue), ("boot", timing.boot), ("run", timing.run), ("write", write)] {
+        elapsed += phase;
+        let until = u64::try_from((elapsed.as_nanos() + 500) / 1_000).unwrap_or(u64::MAX);
+        if !out.is_empty() {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b";dur=");
+        milliseconds(&mut out, until.saturating_sub(said));
+        said = until;
+    }
+    out
+}
+
+fn milliseconds(out: &mut SmallVec<[u8; 96]>, micros: u64) {
+    let mut digits = [b'0'; 24];
+    let mut start = digits.len();
+    let mut left = micros;
+    let mut count = 0;
+    while left > 0 || count < 4 {
+        if count == 3 {
+            start -= 1;
+            digits[start] = b'.';
+        }
+        start -= 1;
+        digits[start] = b'0' + u8::try_from(left % 10).unwrap_or_default();
+        left /= 10;
+        count += 1;
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(queue: u64, boot: u64, run: u64, write: u64) -> String {
+        let ns = Duration::from_nanos;
+        let timing = Timing { queue: ns(queue), boot: ns(boot), run: ns(run), ended: Instant::now() };
+        String::from_utf8(server_timing(&timing, ns(write)).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn timing_is_in_milliseconds_and_adds_up() {
+        assert_eq!(said(0, 0, 0, 0), "queue;dur=0.000, boot;dur=0.000, run;dur=0.000, write;dur=0.000");
+        assert_eq!(
+            said(1_234_567_000, 2_000, 999_000, 10_000),
+            "queue;dur=1234.567, boot;dur=0.002, run;dur=0.999, write;dur=0.010"
+        );
+        // 4 x 400 ns: no phase is a microsecond, together they are two.
+        assert_eq!(said(400, 400, 400, 400), "queue;dur=0.000, boot;dur=0.001, run;dur=0.000, write;dur=0.001");
+    }
+}

@@ -1,0 +1,176 @@
+//! What a node can be told: defaults, then the file, then the command line.
+
+use contract::ByteSize;
+use figment::{
+    Figment,
+    providers::{Format as _, Serialized, Toml},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// The configuration of a node. Every key can stand in the file of `--config`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where functions are served.
+    pub listen: SocketAddr,
+    /// Where the control API and the metrics are.
+    pub admin: SocketAddr,
+    /// The node's folder: code, compiled code, metadata, logs.
+    pub data: PathBuf,
+    /// The processors to run on, a worker thread for each; empty: all that this process may use.
+    pub cores: Vec<usize>,
+    /// What callers of the control API must show. Needed as soon as `admin` is not a loopback address.
+    pub admin_token: Option<String>,
+    /// Sandboxes alive at once; 0: as many as the host's limits carry, at most 4,000.
+    pub sandboxes: u32,
+    /// Memory of a finished sandbox that stays resident for the next one.
+    pub keep_resident: ByteSize,
+    /// How long requests may take to end once the node is told to.
+    #[serde(with = "contract::units::text")]
+    pub drain: Duration,
+    /// How long a sandbox runs before others of its core have their turn.
+    #[serde(with = "contract::units::text")]
+    pub quantum: Duration,
+    /// Connections of one core.
+    pub connections: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            admin: SocketAddr::from(([127, 0, 0, 1], 9080)),
+            data: PathBuf::from("millpond-data"),
+            cores: Vec::new(),
+            admin_token: None,
+            sandboxes: 0,
+            keep_resident: ByteSize(128 << 10),
+            drain: Duration::from_secs(10),
+            quantum: policy::RoundRobin::QUANTUM,
+            connections: 8_000,
+        }
+    }
+}
+
+/// What the command line says. It wins over the file.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Overrides {
+    /// See [`Config::listen`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// See [`Config::admin`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin: Option<SocketAddr>,
+    /// See [`Config::data`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
+    /// See [`Config::cores`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<Vec<usize>>,
+    /// See [`Config::admin_token`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_token: Option<String>,
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("failed to read the configuration file {path}: {reason}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// In the system's words.
+        reason: String,
+    },
+    /// A key or value is wrong.
+    #[error("the configuration is not usable: {0}")]
+    Value(String),
+    /// The control API would be open to the network.
+    #[error(
+        "the control API would listen on {0}, beyond this machine, without a token: set `admin_token` in the \
+         configuration file or MILLPOND_ADMIN_TOKEN, or listen on a loopback address"
+    )]
+    OpenAdmin(SocketAddr),
+}
+
+impl Config {
+    /// Defaults, file, overrides; checked.
+    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, ConfigError> {
+        let mut figment = Figment::from(Serialized::defaults(Self::default()));
+        if let Some(path) = file {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| ConfigError::File { path: path.to_owned(), reason: error.to_string() })?;
+            figment = figment.merge(Toml::string(&text));
+        }
+        let config: Self = figment
+            .merge(Serialized::defaults(overrides))
+            .extract()
+            .map_err(|error| ConfigError::Value(explain(file, &error)))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |what: &str| Err(ConfigError::Value(what.to_owned()));
+        if !self.admin.ip().is_loopback() && self.admin_token.as_ref().is_none_or(String::is_empty) {
+            return Err(ConfigError::OpenAdmin(self.admin));
+        }
+        if self.listen.port() != 0 && self.listen == self.admin {
+            return wrong("`listen` and `admin` are the same address: functions must not shadow the controls");
+        }
+        if self.quantum < Duration::from_micros(100) || self.quantum > Duration::from_secs(1) {
+            return wrong("`quantum` must be between 100us and 1s");
+        }
+        if self.connections == 0 {
+            return wrong("`connections` must be at least 1");
+        }
+        Ok(())
+    }
+}
+
+fn explain(file: Option<&Path>, error: &figment::Error) -> String {
+    match file {
+        Some(path) => format!("{error} ({})", path.display()),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Config, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Config::load(Some(file.path()), &Overrides { data: Some("there".into()), ..Overrides::default() })
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let config = load("data = \"here\"\ndrain = \"3s\"\nkeep_resident = \"64KiB\"").unwrap();
+        assert_eq!(config.data, PathBuf::from("there"));
+        assert_eq!(config.drain, Duration::from_secs(3));
+        assert_eq!(config.keep_resident, ByteSize(64 << 10));
+        assert_eq!(config.listen, Config::default().listen);
+    }
+
+    #[test]
+    fn unknown_keys_are_named() {
+        let error = load("lisen = \"127.0.0.1:1\"").unwrap_err().to_string();
+        assert!(error.contains("lisen") && error.contains("listen"), "{error}");
+    }
+
+    #[test]
+    fn the_controls_are_not_opened_by_accident() {
+        assert!(matches!(load("admin = \"0.0.0.0:9080\""), Err(ConfigError::OpenAdmin(_))));
+        assert!(load("admin = \"0.0.0.0:9080\"\nadmin_token = \"secret\"").is_ok());
+        assert!(load("listen = \"127.0.0.1:5\"\nadmin = \"127.0.0.1:5\"").is_err());
+    }
+}
