@@ -5,21 +5,34 @@ use clap::Args;
 use contract::{Digest, Problem};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use std::{io::Read, thread, time::Duration};
+use std::{io::Read, sync::mpsc, thread, time::Duration};
+use tokio::signal::unix::{SignalKind, signal};
 use ureq::{
     Agent, AsSendBody, Body, SendBody,
-    http::{Method, Request, Response, Uri, header},
+    http::{HeaderName, Method, Request, Response, Uri, header},
 };
 
 /// How to reach a node's control API.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Connection {
     /// The control API of the node
-    #[arg(long, global = true, value_name = "URL", env = "MILLPOND_ADMIN", default_value = "http://127.0.0.1:9080")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "MILLPOND_ADMIN",
+        default_value = "http://127.0.0.1:9080"
+    )]
     #[arg(help_heading = "Connection")]
     admin: String,
     /// Bearer token of the control API
-    #[arg(long, global = true, value_name = "TOKEN", env = "MILLPOND_TOKEN", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        env = "MILLPOND_TOKEN",
+        hide_env_values = true
+    )]
     #[arg(help_heading = "Connection")]
     token: Option<String>,
     /// How long to wait for an answer to begin [default: 5m; for invoke, as long as it takes]
@@ -56,13 +69,23 @@ impl Connection {
             .user_agent(concat!("millpond/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .build();
-        Ok(Client { agent: config.into(), base, token: self.token.clone(), timeout: self.timeout })
+        Ok(Client {
+            agent: config.into(),
+            base,
+            token: self.token.clone(),
+            timeout: self.timeout,
+        })
     }
 }
 
 fn base_uri(text: &str) -> Result<Uri, Failure> {
     let hint = "write it as http://HOST:PORT, for example http://127.0.0.1:9080";
-    let wrong = |reason: &str| Failure::usage(format!("`{text}` is not the address of a control API: {reason}"), hint);
+    let wrong = |reason: &str| {
+        Failure::usage(
+            format!("`{text}` is not the address of a control API: {reason}"),
+            hint,
+        )
+    };
     let uri: Uri = text.parse().map_err(|error| wrong(&format!("{error}")))?;
     match uri.scheme_str() {
         Some("http") => {}
@@ -80,15 +103,25 @@ fn base_uri(text: &str) -> Result<Uri, Failure> {
     Ok(uri)
 }
 
-/// Ends the process with 130 on SIGINT, as shells report it.
+/// Ends the process with 130 on SIGINT, as shells report it. Returns when the handler is in place.
 fn exit_on_interrupt() {
-    thread::spawn(|| {
-        if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build()
-            && runtime.block_on(tokio::signal::ctrl_c()).is_ok()
-        {
-            std::process::exit(130);
-        }
+    let (ready, wait) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else {
+            return;
+        };
+        runtime.block_on(async move {
+            let Ok(mut interrupts) = signal(SignalKind::interrupt()) else {
+                return;
+            };
+            drop(ready);
+            if interrupts.recv().await.is_some() {
+                std::process::exit(130);
+            }
+        });
     });
+    // Ends when the thread dropped its side; where the handler could not be made, the kernel's default stays.
+    let _ = wait.recv();
 }
 
 impl Client {
@@ -98,44 +131,88 @@ impl Client {
     }
 
     /// Sends a request to the control API; an answer of 400 or above is a failure.
-    fn control(&self, method: Method, path: &str, media: Option<&str>, body: impl AsSendBody) -> Result<(String, Response<Body>), Failure> {
+    fn control(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, String)],
+        body: impl AsSendBody,
+    ) -> Result<(String, Response<Body>), Failure> {
         let url = self.url(path);
         let attempt = format!("{method} {url}");
-        let mut request = Request::builder().method(method).uri(&url).header(header::ACCEPT, "application/json, */*");
+        let mut request = Request::builder()
+            .method(method)
+            .uri(&url)
+            .header(header::ACCEPT, "application/json, */*");
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        if let Some(media) = media {
-            request = request.header(header::CONTENT_TYPE, media);
+        for (name, value) in headers {
+            request = request.header(name, value);
         }
-        let request = request.body(body).map_err(|error| Failure::usage(format!("{attempt}: {error}"), ""))?;
+        let request = request
+            .body(body)
+            .map_err(|error| Failure::usage(format!("{attempt}: {error}"), ""))?;
         let mut response = self.send(&attempt, request, Some(self.timeout.unwrap_or(CONTROL_TIMEOUT)))?;
         if response.status().as_u16() < 400 {
             return Ok((attempt, response));
         }
         let status = response.status().as_u16();
-        let body = response.body_mut().with_config().limit(ANSWER).read_to_vec().unwrap_or_default();
-        Err(Failure::Answer { attempt, problem: problem(status, &body) })
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER)
+            .read_to_vec()
+            .unwrap_or_default();
+        Err(Failure::Answer {
+            attempt,
+            problem: problem(status, &body),
+        })
     }
 
     /// Sends any request. `timeout` ends the wait for the head of the answer.
-    pub(crate) fn send(&self, attempt: &str, request: Request<impl AsSendBody>, timeout: Option<Duration>) -> Result<Response<Body>, Failure> {
-        let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let request = self.agent.configure_request(request).timeout_recv_response(timeout).build();
-        self.agent.run(request).map_err(|error| unreachable(attempt, &host, error, timeout))
+    pub(crate) fn send(
+        &self,
+        attempt: &str,
+        request: Request<impl AsSendBody>,
+        timeout: Option<Duration>,
+    ) -> Result<Response<Body>, Failure> {
+        let host = request
+            .uri()
+            .authority()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let request = self
+            .agent
+            .configure_request(request)
+            .timeout_recv_response(timeout)
+            .build();
+        self.agent
+            .run(request)
+            .map_err(|error| unreachable(attempt, &host, error, timeout))
     }
 
     fn read<T: DeserializeOwned>(answer: (String, Response<Body>)) -> Result<T, Failure> {
         let (attempt, mut response) = answer;
         let bytes = response.body_mut().with_config().limit(ANSWER).read_to_vec();
-        let bytes = bytes.map_err(|error| Failure::Foreign { attempt: attempt.clone(), reason: error.to_string() })?;
-        let bytes = if bytes.is_empty() { b"null" } else { bytes.as_slice() };
-        serde_json::from_slice(bytes).map_err(|error| Failure::Foreign { attempt, reason: error.to_string() })
+        let bytes = bytes.map_err(|error| Failure::Foreign {
+            attempt: attempt.clone(),
+            reason: error.to_string(),
+        })?;
+        let bytes = if bytes.is_empty() {
+            b"null"
+        } else {
+            bytes.as_slice()
+        };
+        serde_json::from_slice(bytes).map_err(|error| Failure::Foreign {
+            attempt,
+            reason: error.to_string(),
+        })
     }
 
     /// Reads a resource.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        Self::read(self.control(Method::GET, path, None, ())?)
+        Self::read(self.control(Method::GET, path, &[], ())?)
     }
 
     /// Reads a resource, if it is there.
@@ -148,14 +225,23 @@ impl Client {
 
     /// Deletes a resource.
     pub(crate) fn delete(&self, path: &str) -> Result<Value, Failure> {
-        Self::read(self.control(Method::DELETE, path, None, ())?)
+        Self::read(self.control(Method::DELETE, path, &[], ())?)
     }
 
     /// Sends a document.
-    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, document: &impl Serialize) -> Result<T, Failure> {
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        document: &impl Serialize,
+    ) -> Result<T, Failure> {
         let body = serde_json::to_vec(document)
             .map_err(|error| Failure::local(format!("cannot write the request: {error}"), ""))?;
-        Self::read(self.control(Method::POST, path, Some("application/json"), &body)?)
+        Self::read(self.control(
+            Method::POST,
+            path,
+            &[(header::CONTENT_TYPE, "application/json".to_owned())],
+            &body,
+        )?)
     }
 
     /// Uploads code under its digest.
@@ -165,7 +251,10 @@ impl Client {
         let sent = self.control(
             Method::PUT,
             &format!("/v1/code/{digest}"),
-            Some("application/wasm"),
+            &[
+                (header::CONTENT_TYPE, "application/wasm".to_owned()),
+                (header::CONTENT_LENGTH, code.len().to_string()),
+            ],
             SendBody::from_reader(&mut reader),
         );
         bar.finish_and_clear();
@@ -174,7 +263,11 @@ impl Client {
 
     /// Opens a resource for reading as it comes.
     pub(crate) fn open(&self, path: &str) -> Result<impl Read + use<>, Failure> {
-        Ok(self.control(Method::GET, path, None, ())?.1.into_body().into_reader())
+        Ok(self
+            .control(Method::GET, path, &[], ())?
+            .1
+            .into_body()
+            .into_reader())
     }
 
     /// The base URL of the node's data plane.
@@ -220,21 +313,46 @@ fn unreachable(attempt: &str, host: &str, error: ureq::Error, timeout: Option<Du
     let start = "is a node running? start one with `millpond serve`, or name another with --admin";
     let (reason, hint) = match &error {
         ureq::Error::Timeout(ureq::Timeout::Connect) => {
-            return Failure::Timeout { attempt, after: CONNECT_TIMEOUT };
+            return Failure::Timeout {
+                attempt,
+                after: CONNECT_TIMEOUT,
+            };
         }
-        ureq::Error::Timeout(_) => return Failure::Timeout { attempt, after: timeout.unwrap_or_default() },
+        ureq::Error::Timeout(_) => {
+            return Failure::Timeout {
+                attempt,
+                after: timeout.unwrap_or_default(),
+            };
+        }
         ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
             (format!("nobody listens on {host}"), start)
         }
         ureq::Error::ConnectionFailed => (format!("nobody listens on {host}"), start),
-        ureq::Error::HostNotFound => (format!("there is no host of the name in {host}"), "check the name in --admin"),
-        ureq::Error::Io(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => (
-            "the connection was closed before an answer came".to_owned(),
-            "the node may have stopped: see its log, and try again",
+        ureq::Error::HostNotFound => (
+            format!("there is no host of the name in {host}"),
+            "check the name in --admin",
         ),
-        _ => (error.to_string(), "check that --admin is the address of a node's control API"),
+        ureq::Error::Io(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+            ) =>
+        {
+            (
+                "the connection was closed before an answer came".to_owned(),
+                "the node may have stopped: see its log, and try again",
+            )
+        }
+        _ => (
+            error.to_string(),
+            "check that --admin is the address of a node's control API",
+        ),
     };
-    Failure::Unreachable { attempt, reason, hint: hint.to_owned() }
+    Failure::Unreachable {
+        attempt,
+        reason,
+        hint: hint.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -246,7 +364,16 @@ mod tests {
         for good in ["http://127.0.0.1:9080", "http://node:9080/", "http://[::1]:1"] {
             assert!(base_uri(good).is_ok(), "{good}");
         }
-        for bad in ["127.0.0.1:9080", "node", "https://node", "ftp://x", "http://node/api", "http://node/?x", "http://", ""] {
+        for bad in [
+            "127.0.0.1:9080",
+            "node",
+            "https://node",
+            "ftp://x",
+            "http://node/api",
+            "http://node/?x",
+            "http://",
+            "",
+        ] {
             assert!(matches!(base_uri(bad), Err(Failure::Usage { .. })), "{bad}");
         }
     }

@@ -5,8 +5,8 @@ use crate::output::{Output, visible};
 use contract::Problem;
 use manifest::Diagnostic;
 use miette::{
-    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report, Severity, ThemeCharacters,
-    ThemeStyles,
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report, Severity,
+    ThemeCharacters, ThemeStyles,
 };
 use serde_json::json;
 use std::{
@@ -24,13 +24,21 @@ pub(crate) enum Failure {
     Usage { message: String, hint: String },
     /// The manifest is refused.
     #[error("{} has {} error{}", path.display(), faults.len(), if faults.len() == 1 { "" } else { "s" })]
-    Manifest { path: PathBuf, text: String, faults: Vec<Diagnostic> },
+    Manifest {
+        path: PathBuf,
+        text: String,
+        faults: Vec<Diagnostic>,
+    },
     /// Something on this machine went wrong.
     #[error("{message}")]
     Local { message: String, hint: String },
     /// No answer came.
     #[error("{attempt}: {reason}")]
-    Unreachable { attempt: String, reason: String, hint: String },
+    Unreachable {
+        attempt: String,
+        reason: String,
+        hint: String,
+    },
     /// The answer is an error.
     #[error("{}", problem.detail)]
     Answer { attempt: String, problem: Problem },
@@ -50,11 +58,17 @@ pub(crate) enum Failure {
 
 impl Failure {
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Usage { message: message.into(), hint: hint.into() }
+        Self::Usage {
+            message: message.into(),
+            hint: hint.into(),
+        }
     }
 
     pub(crate) fn local(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Local { message: message.into(), hint: hint.into() }
+        Self::Local {
+            message: message.into(),
+            hint: hint.into(),
+        }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
@@ -85,7 +99,9 @@ impl Failure {
             Self::Usage { hint, .. } | Self::Local { hint, .. } | Self::Unreachable { hint, .. } => hint,
             Self::Answer { problem, .. } => &problem.hint,
             Self::Function { .. } => "see what it logged with `millpond logs`",
-            Self::Timeout { .. } => "wait longer with --timeout, or see what the node does with `millpond logs`",
+            Self::Timeout { .. } => {
+                "wait longer with --timeout, or see what the node does with `millpond logs`"
+            }
             Self::Foreign { .. } => "check --admin: it must be the address of a node's control API",
             Self::Manifest { .. } | Self::Output(_) => "",
         }
@@ -96,7 +112,11 @@ impl Failure {
         if matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
             return;
         }
-        let text = if output.json() { format!("{:#}\n", self.json()) } else { self.text(io::stderr().is_terminal()) };
+        let text = if output.json() {
+            format!("{:#}\n", self.json())
+        } else {
+            self.text(io::stderr().is_terminal())
+        };
         // Nobody is left to tell when standard error fails too.
         let _ = io::Write::write_all(&mut io::stderr().lock(), text.as_bytes());
     }
@@ -121,15 +141,28 @@ impl Failure {
 
     fn text(&self, terminal: bool) -> String {
         let mut text = String::new();
-        if let Self::Manifest { path, text: source, faults } = self {
+        if let Self::Manifest {
+            path,
+            text: source,
+            faults,
+        } = self
+        {
             for fault in faults {
                 text.push_str(&explain(&path.display().to_string(), source, fault, terminal));
             }
         }
         text.push_str(&format!("error: {}\n", visible(&self.to_string())));
         if let Self::Answer { attempt, problem } = self {
-            let request = problem.request_id.map(|id| format!(", request {id}")).unwrap_or_default();
-            text.push_str(&format!("  from: {} ({} {}{request})\n", attempt, problem.status, visible(&problem.code)));
+            let request = problem
+                .request_id
+                .map(|id| format!(", request {id}"))
+                .unwrap_or_default();
+            text.push_str(&format!(
+                "  from: {} ({} {}{request})\n",
+                attempt,
+                problem.status,
+                visible(&problem.code)
+            ));
         }
         if !self.hint().is_empty() {
             text.push_str(&format!("  try: {}\n", visible(self.hint())));
@@ -140,7 +173,9 @@ impl Failure {
 
 /// A fault of a manifest with the lines that it is about.
 fn explain(path: &str, source: &str, fault: &Diagnostic, terminal: bool) -> String {
-    let mut diagnostic = MietteDiagnostic::new(&fault.message).with_code(&fault.code).with_severity(Severity::Error);
+    let mut diagnostic = MietteDiagnostic::new(&fault.message)
+        .with_code(&fault.code)
+        .with_severity(Severity::Error);
     if !fault.help.is_empty() {
         diagnostic = diagnostic.with_help(&fault.help);
     }
@@ -148,14 +183,22 @@ fn explain(path: &str, source: &str, fault: &Diagnostic, terminal: bool) -> Stri
         let label = (!fault.label.is_empty()).then(|| fault.label.clone());
         diagnostic = diagnostic.with_label(LabeledSpan::new(label, span.start, span.len()));
     }
-    let report = Report::new(diagnostic).with_source_code(NamedSource::new(path, source.to_owned()).with_language("toml"));
+    let report = Report::new(diagnostic)
+        .with_source_code(NamedSource::new(path, source.to_owned()).with_language("toml"));
     let theme = if terminal {
         GraphicalTheme::default()
     } else {
-        GraphicalTheme { characters: ThemeCharacters::ascii(), styles: ThemeStyles::none() }
+        GraphicalTheme {
+            characters: ThemeCharacters::ascii(),
+            styles: ThemeStyles::none(),
+        }
     };
     let handler = GraphicalReportHandler::new_themed(theme);
-    let handler = if terminal { handler } else { handler.with_width(100).with_links(false) };
+    let handler = if terminal {
+        handler
+    } else {
+        handler.with_width(100).with_links(false)
+    };
     let mut text = String::new();
     match handler.render_report(&mut text, report.as_ref()) {
         Ok(()) => text,
@@ -172,20 +215,38 @@ mod tests {
     fn a_manifest_is_explained_with_its_lines() {
         let text = "[application]\nname = \"shop\"\n\n[function.resize]\nsource = \"r.wasm\"\nmemroy = \"64MiB\"\ntimeout = \"5 parsecs\"\n";
         let faults = manifest::parse(text).unwrap_err();
-        let failure = Failure::Manifest { path: "millpond.toml".into(), text: text.to_owned(), faults };
+        let failure = Failure::Manifest {
+            path: "millpond.toml".into(),
+            text: text.to_owned(),
+            faults,
+        };
         insta::assert_snapshot!(failure.text(false));
     }
 
     #[test]
     fn each_failure_says_what_to_try() {
-        let mut problem = Problem::new(504, "limit-timeout", "the function did not answer within its timeout of 30s", "raise `timeout`");
+        let mut problem = Problem::new(
+            504,
+            "limit-timeout",
+            "the function did not answer within its timeout of 30s",
+            "raise `timeout`",
+        );
         problem.request_id = Some(contract::RequestId(42));
         let failures = [
             Failure::usage("`Shop` is not a name", "write it in lower case"),
-            Failure::Answer { attempt: "POST http://127.0.0.1:8080/function/resize".to_owned(), problem },
-            Failure::Timeout { attempt: "GET http://127.0.0.1:9080/v1/node".to_owned(), after: Duration::from_secs(5) },
+            Failure::Answer {
+                attempt: "POST http://127.0.0.1:8080/function/resize".to_owned(),
+                problem,
+            },
+            Failure::Timeout {
+                attempt: "GET http://127.0.0.1:9080/v1/node".to_owned(),
+                after: Duration::from_secs(5),
+            },
             Failure::Function { status: 500 },
-            Failure::Foreign { attempt: "GET http://127.0.0.1:80/v1/node".to_owned(), reason: "expected JSON".to_owned() },
+            Failure::Foreign {
+                attempt: "GET http://127.0.0.1:80/v1/node".to_owned(),
+                reason: "expected JSON".to_owned(),
+            },
         ];
         let texts: Vec<String> = failures.iter().map(|failure| failure.text(false)).collect();
         insta::assert_snapshot!(texts.join("\n"));
@@ -194,7 +255,11 @@ mod tests {
     #[test]
     fn a_node_cannot_write_on_the_terminal() {
         let problem = Problem::new(500, "x\u{1b}[2J", "a\u{7}b", "\u{9b}c");
-        let text = Failure::Answer { attempt: String::new(), problem }.text(false);
+        let text = Failure::Answer {
+            attempt: String::new(),
+            problem,
+        }
+        .text(false);
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
 }

@@ -45,7 +45,9 @@ impl Output {
     /// Writes bytes as they are.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        out.write_all(bytes).and_then(|()| out.flush()).map_err(Failure::Output)
+        out.write_all(bytes)
+            .and_then(|()| out.flush())
+            .map_err(Failure::Output)
     }
 }
 
@@ -68,7 +70,11 @@ pub(crate) fn spinner(what: &str) -> ProgressBar {
 }
 
 fn on_terminal(bar: ProgressBar) -> ProgressBar {
-    if io::stderr().is_terminal() { bar } else { ProgressBar::hidden() }
+    if io::stderr().is_terminal() {
+        bar
+    } else {
+        ProgressBar::hidden()
+    }
 }
 
 /// Whether a person can be asked.
@@ -79,11 +85,22 @@ pub(crate) fn can_ask() -> bool {
 /// Rows in columns, two spaces apart, without trailing spaces.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or_default()).collect();
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+    };
+    let widths: Vec<usize> = (0..count)
+        .map(|column| width(column).unwrap_or_default())
+        .collect();
     let mut text = String::new();
     for row in rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }
@@ -144,7 +161,11 @@ fn plain(value: &Value) -> String {
 pub(crate) fn visible(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() && c != '\t' { visible.extend(c.escape_default()) } else { visible.push(c) }
+        if c.is_control() && c != '\t' {
+            visible.extend(c.escape_default())
+        } else {
+            visible.push(c)
+        }
     }
     visible
 }
@@ -156,13 +177,18 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [vec!["a".to_owned(), "bcd".to_owned()], vec!["éfg".to_owned(), "h".to_owned()], vec![]];
+        let rows = [
+            vec!["a".to_owned(), "bcd".to_owned()],
+            vec!["éfg".to_owned(), "h".to_owned()],
+            vec![],
+        ];
         assert_eq!(columns(&rows), "a    bcd\néfg  h\n\n");
     }
 
     #[test]
     fn an_outline_is_indented() {
-        let value = json!({ "a": 1, "b": { "c": ["x", { "d": true }], "e": [] }, "f": null, "g": "\u{1b}[2J" });
+        let value =
+            json!({ "a": 1, "b": { "c": ["x", { "d": true }], "e": [] }, "f": null, "g": "\u{1b}[2J" });
         let text = "a: 1\nb:\n  c:\n    - x\n    -\n      d: true\n  e: none\nf: none\ng: \\u{1b}[2J\n";
         assert_eq!(outline(&value), text);
     }

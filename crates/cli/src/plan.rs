@@ -11,8 +11,11 @@ pub(crate) fn render(deployment: &Deployment) -> String {
     let mut text = format!("{}\n", visible(&deployment.application));
     let rows: Vec<Vec<String>> = deployment.changes.iter().map(row).collect();
     text.push_str(&indented(&columns(&rows)));
-    let routes: Vec<Vec<String>> =
-        deployment.routes.iter().map(|route| vec![said(route), format!("-> {}", route.function)]).collect();
+    let routes: Vec<Vec<String>> = deployment
+        .routes
+        .iter()
+        .map(|route| vec![said(route), format!("-> {}", route.function)])
+        .collect();
     if !routes.is_empty() {
         text.push_str("routes\n");
         text.push_str(&indented(&columns(&routes)));
@@ -28,12 +31,19 @@ fn row(change: &Change) -> Vec<String> {
     let number = |number: Option<u32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
     let (sign, versions) = match change.action.as_str() {
         "create" => ('+', format!("version {}", number(change.to))),
-        "update" => ('~', format!("version {} -> {}", number(change.from), number(change.to))),
+        "update" => (
+            '~',
+            format!("version {} -> {}", number(change.from), number(change.to)),
+        ),
         "delete" => ('-', format!("version {}", number(change.from))),
         _ => ('=', format!("version {}", number(change.to.or(change.from)))),
     };
     let differences: Vec<String> = change.differences.iter().map(difference).collect();
-    vec![format!("{sign} {}", visible(&change.function)), versions, differences.join(", ")]
+    vec![
+        format!("{sign} {}", visible(&change.function)),
+        versions,
+        differences.join(", "),
+    ]
 }
 
 fn difference(difference: &Difference) -> String {
@@ -42,22 +52,42 @@ fn difference(difference: &Difference) -> String {
         return "code".to_owned();
     }
     let value = |value: &Option<String>| value.as_deref().map_or_else(|| "none".to_owned(), visible);
-    format!("{} {} -> {}", visible(&difference.key), value(&difference.from), value(&difference.to))
+    format!(
+        "{} {} -> {}",
+        visible(&difference.key),
+        value(&difference.from),
+        value(&difference.to)
+    )
 }
 
 /// A route: methods, host and path.
 pub(crate) fn said(route: &HttpTrigger) -> String {
-    let methods = if route.method.is_empty() { "ANY".to_owned() } else { route.method.join(",") };
-    format!("{methods} {}{}", route.host.as_deref().unwrap_or_default(), route.path)
+    let methods = if route.method.is_empty() {
+        "ANY".to_owned()
+    } else {
+        route.method.join(",")
+    };
+    format!(
+        "{methods} {}{}",
+        route.host.as_deref().unwrap_or_default(),
+        route.path
+    )
 }
 
 /// Where each function can be reached: by its name, then by its routes.
 pub(crate) fn addresses(deployment: &Deployment, data_plane: &str) -> Vec<(String, Vec<String>)> {
-    let kept = deployment.changes.iter().filter(|change| change.action != "delete");
+    let kept = deployment
+        .changes
+        .iter()
+        .filter(|change| change.action != "delete");
     let addresses = kept.map(|change| {
         let name = format!("{}.{}", deployment.application, change.function);
         let mut urls = vec![format!("{data_plane}/function/{name}")];
-        for route in deployment.routes.iter().filter(|route| route.function.as_str() == change.function) {
+        for route in deployment
+            .routes
+            .iter()
+            .filter(|route| route.function.as_str() == change.function)
+        {
             let authority = data_plane.trim_start_matches("http://");
             let url = match &route.host {
                 None => format!("{data_plane}{}", route.path),

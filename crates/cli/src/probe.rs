@@ -43,8 +43,21 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(capability: &'static str, state: State, found: impl Into<String>, needed_for: &'static str, remedy: impl Into<String>) -> Self {
-        Self { capability, state, found: found.into(), needed_for, remedy: remedy.into(), required: false }
+    fn new(
+        capability: &'static str,
+        state: State,
+        found: impl Into<String>,
+        needed_for: &'static str,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            capability,
+            state,
+            found: found.into(),
+            needed_for,
+            remedy: remedy.into(),
+            required: false,
+        }
     }
 
     fn required(mut self) -> Self {
@@ -84,20 +97,46 @@ fn number(path: &str) -> Option<u64> {
 }
 
 fn processor() -> Finding {
-    let supported = cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")));
+    let supported = cfg!(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    ));
     let state = if supported { State::Ok } else { State::Missing };
     let found = format!("{} {}", env::consts::OS, env::consts::ARCH);
-    Finding::new("platform", state, found, "everything", "use Linux on x86_64 or aarch64").required()
+    Finding::new(
+        "platform",
+        state,
+        found,
+        "everything",
+        "use Linux on x86_64 or aarch64",
+    )
+    .required()
 }
 
 fn cores() -> Finding {
     match thread::available_parallelism() {
         Ok(cores) => {
             let found = format!("{cores} for this process");
-            let state = if cores.get() > 1 { State::Ok } else { State::Limited };
-            Finding::new("cores", state, found, "running functions beside the control API", "give the process more than one core")
+            let state = if cores.get() > 1 {
+                State::Ok
+            } else {
+                State::Limited
+            };
+            Finding::new(
+                "cores",
+                state,
+                found,
+                "running functions beside the control API",
+                "give the process more than one core",
+            )
         }
-        Err(error) => Finding::new("cores", State::Limited, format!("unknown: {error}"), "running functions", "name them with `millpond serve --cores`"),
+        Err(error) => Finding::new(
+            "cores",
+            State::Limited,
+            format!("unknown: {error}"),
+            "running functions",
+            "name them with `millpond serve --cores`",
+        ),
     }
 }
 
@@ -118,13 +157,26 @@ fn kernel() -> Finding {
         Some(version) if version >= (5, 10) => State::Limited,
         _ => State::Missing,
     };
-    Finding::new("kernel", state, release, "everything; from 6.1 on as tested", "use Linux 6.1 or later").required()
+    Finding::new(
+        "kernel",
+        state,
+        release,
+        "everything; from 6.1 on as tested",
+        "use Linux 6.1 or later",
+    )
+    .required()
 }
 
 /// A value of `/proc/meminfo`, in bytes.
 fn meminfo(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    line.split_whitespace()
+        .next()?
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }
 
 fn mebibytes(bytes: u64) -> String {
@@ -141,19 +193,44 @@ fn memory() -> Finding {
         .filter(|limit| *limit < total);
     let mut found = format!("{} of {} available", mebibytes(available), mebibytes(total));
     if let Some(limit) = limit {
-        found.push_str(&format!(", at most {} for this group of processes", mebibytes(limit)));
+        found.push_str(&format!(
+            ", at most {} for this group of processes",
+            mebibytes(limit)
+        ));
     }
     let usable = available.min(limit.unwrap_or(u64::MAX));
-    let state = if usable >= 512 << 20 { State::Ok } else { State::Limited };
-    Finding::new("memory", state, found, "sandboxes: each may use what its function's `memory` says", "free some, or add some")
+    let state = if usable >= 512 << 20 {
+        State::Ok
+    } else {
+        State::Limited
+    };
+    Finding::new(
+        "memory",
+        state,
+        found,
+        "sandboxes: each may use what its function's `memory` says",
+        "free some, or add some",
+    )
 }
 
 fn overcommit() -> Finding {
     let needed_for = "reserving address space for thousands of sandboxes that use little of it";
     let remedy = "sysctl -w vm.overcommit_memory=0";
     match number("/proc/sys/vm/overcommit_memory") {
-        Some(2) => Finding::new("overcommit", State::Limited, "vm.overcommit_memory = 2: reservations are charged", needed_for, remedy),
-        Some(mode) => Finding::new("overcommit", State::Ok, format!("vm.overcommit_memory = {mode}"), needed_for, remedy),
+        Some(2) => Finding::new(
+            "overcommit",
+            State::Limited,
+            "vm.overcommit_memory = 2: reservations are charged",
+            needed_for,
+            remedy,
+        ),
+        Some(mode) => Finding::new(
+            "overcommit",
+            State::Ok,
+            format!("vm.overcommit_memory = {mode}"),
+            needed_for,
+            remedy,
+        ),
         None => Finding::new("overcommit", State::Limited, "unknown", needed_for, remedy),
     }
 }
@@ -166,8 +243,15 @@ fn maps() -> Finding {
     let remedy = "sysctl -w vm.max_map_count=1048576, and the same in /etc/sysctl.d to keep it";
     match number("/proc/sys/vm/max_map_count") {
         Some(count) => {
-            let found = format!("vm.max_map_count = {count}: about {} sandboxes at once", count / MAPS_FOR_EACH);
-            let state = if count >= 262_144 { State::Ok } else { State::Limited };
+            let found = format!(
+                "vm.max_map_count = {count}: about {} sandboxes at once",
+                count / MAPS_FOR_EACH
+            );
+            let state = if count >= 262_144 {
+                State::Ok
+            } else {
+                State::Limited
+            };
             Finding::new("memory maps", state, found, needed_for, remedy)
         }
         None => Finding::new("memory maps", State::Limited, "unknown", needed_for, remedy),
@@ -177,14 +261,32 @@ fn maps() -> Finding {
 fn files() -> Finding {
     let limit = getrlimit(Resource::Nofile);
     let said = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
-    let found = format!("{} now, up to {} (ulimit -n)", said(limit.current), said(limit.maximum));
-    let state = if limit.maximum.is_none_or(|limit| limit >= 10_000) { State::Ok } else { State::Limited };
-    Finding::new("open files", state, found, "connections: each takes one", "raise the hard limit: LimitNOFILE= of a systemd service, or limits.conf")
+    let found = format!(
+        "{} now, up to {} (ulimit -n)",
+        said(limit.current),
+        said(limit.maximum)
+    );
+    let state = if limit.maximum.is_none_or(|limit| limit >= 10_000) {
+        State::Ok
+    } else {
+        State::Limited
+    };
+    Finding::new(
+        "open files",
+        state,
+        found,
+        "connections: each takes one",
+        "raise the hard limit: LimitNOFILE= of a systemd service, or limits.conf",
+    )
 }
 
 fn pagemap_scan() -> Finding {
     let release = kernel_release();
-    let state = if version(&release).is_some_and(|version| version >= (6, 7)) { State::Ok } else { State::Missing };
+    let state = if version(&release).is_some_and(|version| version >= (6, 7)) {
+        State::Ok
+    } else {
+        State::Missing
+    };
     let found = match state {
         State::Ok => "by the kernel's version".to_owned(),
         _ => format!("came with Linux 6.7; this is {release}"),
@@ -195,12 +297,21 @@ fn pagemap_scan() -> Finding {
 
 fn user_namespaces() -> Finding {
     let needed_for = "native and Python functions (coming): a sandbox without root";
-    let finding = |state, found: &str, remedy: &str| Finding::new("user namespaces", state, found, needed_for, remedy);
+    let finding =
+        |state, found: &str, remedy: &str| Finding::new("user namespaces", state, found, needed_for, remedy);
     if !Path::new("/proc/self/ns/user").exists() {
-        return finding(State::Missing, "the kernel has none", "use a kernel with CONFIG_USER_NS");
+        return finding(
+            State::Missing,
+            "the kernel has none",
+            "use a kernel with CONFIG_USER_NS",
+        );
     }
     if number("/proc/sys/user/max_user_namespaces") == Some(0) {
-        return finding(State::Missing, "user.max_user_namespaces = 0", "sysctl -w user.max_user_namespaces=15000");
+        return finding(
+            State::Missing,
+            "user.max_user_namespaces = 0",
+            "sysctl -w user.max_user_namespaces=15000",
+        );
     }
     if number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0) {
         let remedy = "sysctl -w kernel.unprivileged_userns_clone=1";
@@ -220,7 +331,11 @@ fn user_namespaces() -> Finding {
             "making one was refused",
             "allow them: in a container its seccomp profile, on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0",
         ),
-        Err(_) => finding(State::Ok, "allowed by the kernel's settings; not tried, for want of unshare(1)", ""),
+        Err(_) => finding(
+            State::Ok,
+            "allowed by the kernel's settings; not tried, for want of unshare(1)",
+            "",
+        ),
     }
 }
 
@@ -233,15 +348,29 @@ fn landlock_abi() -> Finding {
             .and_then(Ruleset::create)
             .is_ok()
     };
-    let newest = [(ABI::V5, 5), (ABI::V3, 3), (ABI::V2, 2), (ABI::V1, 1)].into_iter().find(|(abi, _)| supported(*abi));
+    let newest = [(ABI::V5, 5), (ABI::V3, 3), (ABI::V2, 2), (ABI::V1, 1)]
+        .into_iter()
+        .find(|(abi, _)| supported(*abi));
     let needed_for = "confining compilers and native functions (coming) to their own files";
     let remedy = "use a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in its lsm= list";
     match newest {
         Some((_, abi)) => {
             let state = if abi >= 3 { State::Ok } else { State::Limited };
-            Finding::new("landlock", state, format!("file rules of ABI {abi} or later"), needed_for, remedy)
+            Finding::new(
+                "landlock",
+                state,
+                format!("file rules of ABI {abi} or later"),
+                needed_for,
+                remedy,
+            )
         }
-        None => Finding::new("landlock", State::Missing, "the kernel refuses rulesets", needed_for, remedy),
+        None => Finding::new(
+            "landlock",
+            State::Missing,
+            "the kernel refuses rulesets",
+            needed_for,
+            remedy,
+        ),
     }
 }
 
@@ -255,7 +384,13 @@ fn seccomp() -> Finding {
         let found = actions.map_or_else(|| "filters".to_owned(), |actions| format!("filters: {actions}"));
         Finding::new("seccomp", State::Ok, found, needed_for, remedy)
     } else {
-        Finding::new("seccomp", State::Missing, "the kernel has none", needed_for, remedy)
+        Finding::new(
+            "seccomp",
+            State::Missing,
+            "the kernel has none",
+            needed_for,
+            remedy,
+        )
     }
 }
 
@@ -280,25 +415,42 @@ fn cgroups() -> Finding {
     let needed_for = "memory and processor limits of native functions (coming)";
     let remedy = "mount cgroup2 at /sys/fs/cgroup and delegate memory, cpu and pids (systemd: Delegate=yes)";
     let (first, second) = cgroup_versions(&read("/proc/self/cgroup").unwrap_or_default());
-    let controllers = ["/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/unified/cgroup.controllers"]
-        .iter()
-        .find_map(|path| read(path))
-        .unwrap_or_default();
+    let controllers = [
+        "/sys/fs/cgroup/cgroup.controllers",
+        "/sys/fs/cgroup/unified/cgroup.controllers",
+    ]
+    .iter()
+    .find_map(|path| read(path))
+    .unwrap_or_default();
     let mut found = Vec::new();
     if !first.is_empty() {
         found.push(format!("v1 with {}", first.join(" ")));
     }
     if second {
-        let controllers = if controllers.is_empty() { "no controllers" } else { &controllers };
+        let controllers = if controllers.is_empty() {
+            "no controllers"
+        } else {
+            &controllers
+        };
         found.push(format!("v2 with {controllers}"));
     }
-    let has = |wanted: &str| first.iter().any(|name| name == wanted) || controllers.split(' ').any(|name| name == wanted);
-    let state = match ["memory", "cpu", "pids"].iter().filter(|wanted| has(wanted)).count() {
+    let has = |wanted: &str| {
+        first.iter().any(|name| name == wanted) || controllers.split(' ').any(|name| name == wanted)
+    };
+    let state = match ["memory", "cpu", "pids"]
+        .iter()
+        .filter(|wanted| has(wanted))
+        .count()
+    {
         3 => State::Ok,
         0 => State::Missing,
         _ => State::Limited,
     };
-    let found = if found.is_empty() { "none".to_owned() } else { found.join("; ") };
+    let found = if found.is_empty() {
+        "none".to_owned()
+    } else {
+        found.join("; ")
+    };
     Finding::new("cgroups", state, found, needed_for, remedy)
 }
 
@@ -306,14 +458,27 @@ fn kvm() -> Finding {
     let needed_for = "functions in a virtual machine (coming)";
     let path = Path::new("/dev/kvm");
     if !path.exists() {
-        let remedy = "load the module kvm_intel or kvm_amd; in a virtual machine, enable nested virtualisation";
+        let remedy =
+            "load the module kvm_intel or kvm_amd; in a virtual machine, enable nested virtualisation";
         return Finding::new("kvm", State::Missing, "no /dev/kvm", needed_for, remedy);
     }
     match fs::OpenOptions::new().read(true).write(true).open(path) {
-        Ok(_) => Finding::new("kvm", State::Ok, "/dev/kvm opens; how fast it is, only running tells", needed_for, ""),
+        Ok(_) => Finding::new(
+            "kvm",
+            State::Ok,
+            "/dev/kvm opens; how fast it is, only running tells",
+            needed_for,
+            "",
+        ),
         Err(error) => {
             let remedy = "add the user to the group `kvm`";
-            Finding::new("kvm", State::Missing, format!("/dev/kvm does not open: {error}"), needed_for, remedy)
+            Finding::new(
+                "kvm",
+                State::Missing,
+                format!("/dev/kvm does not open: {error}"),
+                needed_for,
+                remedy,
+            )
         }
     }
 }
@@ -321,28 +486,56 @@ fn kvm() -> Finding {
 /// The first of these programs on the path.
 fn program(names: &[&str]) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    names.iter().find_map(|name| env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file()))
+    names.iter().find_map(|name| {
+        env::split_paths(&path)
+            .map(|folder| folder.join(name))
+            .find(|file| file.is_file())
+    })
 }
 
 fn tool(capability: &'static str, names: &[&str], needed_for: &'static str, remedy: &str) -> Finding {
     match program(names) {
         Some(path) => {
             let said = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
-            let first = said.ok().and_then(|said| Some(String::from_utf8_lossy(&said.stdout).lines().next()?.to_owned()));
+            let first = said
+                .ok()
+                .and_then(|said| Some(String::from_utf8_lossy(&said.stdout).lines().next()?.to_owned()));
             let found = first.unwrap_or_default();
-            Finding::new(capability, State::Ok, format!("{} ({found})", path.display()), needed_for, remedy)
+            Finding::new(
+                capability,
+                State::Ok,
+                format!("{} ({found})", path.display()),
+                needed_for,
+                remedy,
+            )
         }
-        None => Finding::new(capability, State::Missing, format!("no {} on the path", names.join(" or ")), needed_for, remedy),
+        None => Finding::new(
+            capability,
+            State::Missing,
+            format!("no {} on the path", names.join(" or ")),
+            needed_for,
+            remedy,
+        ),
     }
 }
 
 fn clang() -> Finding {
     let remedy = "apt-get install clang-22 libclang-rt-22-dev-wasm32 wasi-libc, from apt.llvm.org where the distribution has none";
-    tool("clang", &["clang-22", "clang"], "building functions in C, and native compilation (coming)", remedy)
+    tool(
+        "clang",
+        &["clang-22", "clang"],
+        "building functions in C, and native compilation (coming)",
+        remedy,
+    )
 }
 
 fn wasm_linker() -> Finding {
-    tool("wasm-ld", &["wasm-ld-22", "wasm-ld"], "building functions in C", "apt-get install lld-22")
+    tool(
+        "wasm-ld",
+        &["wasm-ld-22", "wasm-ld"],
+        "building functions in C",
+        "apt-get install lld-22",
+    )
 }
 
 #[cfg(test)]
@@ -354,8 +547,14 @@ mod tests {
         let findings = all();
         assert!(findings.len() >= 12);
         for finding in findings {
-            assert!(!finding.found.is_empty() && !finding.needed_for.is_empty(), "{finding:?}");
-            assert!(finding.state == State::Ok || !finding.remedy.is_empty(), "{finding:?}");
+            assert!(
+                !finding.found.is_empty() && !finding.needed_for.is_empty(),
+                "{finding:?}"
+            );
+            assert!(
+                finding.state == State::Ok || !finding.remedy.is_empty(),
+                "{finding:?}"
+            );
         }
     }
 
@@ -378,7 +577,13 @@ mod tests {
     #[test]
     fn both_cgroup_versions_are_seen() {
         let text = "5:cpu,cpuacct:/a\n4:memory:/b\n1:name=systemd:/c\n0::/d\n";
-        assert_eq!(cgroup_versions(text), (vec!["cpu".to_owned(), "cpuacct".to_owned(), "memory".to_owned()], true));
+        assert_eq!(
+            cgroup_versions(text),
+            (
+                vec!["cpu".to_owned(), "cpuacct".to_owned(), "memory".to_owned()],
+                true
+            )
+        );
         assert_eq!(cgroup_versions("0::/x"), (Vec::new(), true));
         assert_eq!(cgroup_versions(""), (Vec::new(), false));
     }

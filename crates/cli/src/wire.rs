@@ -60,5 +60,9 @@ pub(crate) struct Record {
 
 /// A list under one key, or bare.
 pub(crate) fn items(value: &Value, key: &str) -> Vec<Value> {
-    value.as_array().or_else(|| value[key].as_array()).cloned().unwrap_or_default()
+    value
+        .as_array()
+        .or_else(|| value[key].as_array())
+        .cloned()
+        .unwrap_or_default()
 }

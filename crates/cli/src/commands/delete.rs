@@ -24,7 +24,10 @@ impl Delete {
     pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
         let (path, kind) = self.resolve(client)?;
         if !self.yes {
-            confirm(&format!("Delete the {kind} `{}` with all its versions?", self.what))?;
+            confirm(&format!(
+                "Delete the {kind} `{}` with all its versions?",
+                self.what
+            ))?;
         }
         client.delete(&path)?;
         let answer = json!({ "deleted": self.what.to_string(), "kind": kind });
@@ -38,7 +41,10 @@ impl Delete {
             return Ok((function, "function"));
         }
         let application = format!("/v1/applications/{}", self.what.function);
-        match (client.find::<Value>(&application)?, client.find::<Value>(&function)?) {
+        match (
+            client.find::<Value>(&application)?,
+            client.find::<Value>(&function)?,
+        ) {
             (Some(_), None) => Ok((application, "application")),
             (None, Some(_)) => Ok((function, "function")),
             (Some(_), Some(_)) => Err(Failure::usage(
@@ -55,14 +61,17 @@ impl Delete {
 
 fn confirm(question: &str) -> Result<(), Failure> {
     if !output::can_ask() {
-        return Err(Failure::usage("deleting needs a confirmation, and this is not a terminal", "add --yes"));
+        return Err(Failure::usage(
+            "deleting needs a confirmation, and this is not a terminal",
+            "add --yes",
+        ));
     }
     let mut answer = String::new();
     let mut err = io::stderr().lock();
     let asked = write!(err, "{question} [y/N] ").and_then(|()| err.flush());
-    asked.and_then(|()| io::stdin().read_line(&mut answer).map(drop)).map_err(|error| {
-        Failure::local(format!("cannot ask for a confirmation: {error}"), "add --yes")
-    })?;
+    asked
+        .and_then(|()| io::stdin().read_line(&mut answer).map(drop))
+        .map_err(|error| Failure::local(format!("cannot ask for a confirmation: {error}"), "add --yes"))?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Failure::local("nothing was deleted", "")),

@@ -38,19 +38,27 @@ pub(crate) struct Deploy {
 }
 
 impl Deploy {
-    pub(crate) fn run(self, client: impl FnOnce() -> Result<Client, Failure>, output: Output) -> Result<(), Failure> {
+    pub(crate) fn run(
+        self,
+        client: impl FnOnce() -> Result<Client, Failure>,
+        output: Output,
+    ) -> Result<(), Failure> {
         let path = match self.file {
             Some(file) => file,
             None if self.place.is_dir() => self.place.join("millpond.toml"),
             None => self.place,
         };
         let manifest = read_manifest(&path)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         if self.build {
             build(&manifest, folder)?;
         }
         let code = read_code(&manifest, folder)?;
-        let digests: BTreeMap<&Name, Digest> = code.iter().map(|(name, (digest, _))| (*name, *digest)).collect();
+        let digests: BTreeMap<&Name, Digest> =
+            code.iter().map(|(name, (digest, _))| (*name, *digest)).collect();
         let document = json!({ "manifest": manifest, "code": digests });
         let deployments = format!("/v1/applications/{}/deployments", manifest.application.name);
 
@@ -73,7 +81,10 @@ impl Deploy {
         let mut deployed = deployed?;
         let deployment = understood(&deployed)?;
         let addresses = plan::addresses(&deployment, &client.data_plane()?);
-        deployed["urls"] = addresses.iter().map(|(name, urls)| (name.clone(), json!(urls))).collect();
+        deployed["urls"] = addresses
+            .iter()
+            .map(|(name, urls)| (name.clone(), json!(urls)))
+            .collect();
         output.answer(&deployed, || {
             let rows: Vec<Vec<String>> = addresses
                 .iter()
@@ -88,8 +99,10 @@ impl Deploy {
 }
 
 fn understood(answer: &Value) -> Result<Deployment, Failure> {
-    serde_json::from_value(answer.clone())
-        .map_err(|error| Failure::Foreign { attempt: "deploying".to_owned(), reason: error.to_string() })
+    serde_json::from_value(answer.clone()).map_err(|error| Failure::Foreign {
+        attempt: "deploying".to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
@@ -99,15 +112,25 @@ fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
             io::ErrorKind::InvalidData => "a manifest is TOML in UTF-8",
             _ => "",
         };
-        Failure::usage(format!("cannot read the manifest {}: {error}", path.display()), hint)
+        Failure::usage(
+            format!("cannot read the manifest {}: {error}", path.display()),
+            hint,
+        )
     })?;
-    manifest::parse(&text).map_err(|faults| Failure::Manifest { path: path.to_owned(), text, faults })
+    manifest::parse(&text).map_err(|faults| Failure::Manifest {
+        path: path.to_owned(),
+        text,
+        faults,
+    })
 }
 
 /// Runs each build command once, however many functions name it. What it prints goes to standard error.
 fn build(manifest: &Manifest, folder: &Path) -> Result<(), Failure> {
-    let commands: BTreeSet<&str> =
-        manifest.function.values().filter_map(|function| Some(function.build.as_ref()?.command.as_str())).collect();
+    let commands: BTreeSet<&str> = manifest
+        .function
+        .values()
+        .filter_map(|function| Some(function.build.as_ref()?.command.as_str()))
+        .collect();
     if commands.is_empty() {
         return Err(Failure::usage(
             "no function of the manifest says how it is built",
@@ -117,7 +140,10 @@ fn build(manifest: &Manifest, folder: &Path) -> Result<(), Failure> {
     for command in commands {
         eprintln!("build: {command}");
         let failed = |reason: String| {
-            Failure::local(format!("the build command `{command}` {reason}"), format!("it runs in {}", folder.display()))
+            Failure::local(
+                format!("the build command `{command}` {reason}"),
+                format!("it runs in {}", folder.display()),
+            )
         };
         let status = Command::new("sh")
             .args(["-c", command])
@@ -144,7 +170,10 @@ fn read_code<'a>(manifest: &'a Manifest, folder: &Path) -> Result<Code<'a>, Fail
                 (None, io::ErrorKind::NotFound) => "build it first; `source` is relative to the manifest",
                 _ => "",
             };
-            Failure::usage(format!("cannot read the code of `{name}` at {}: {error}", path.display()), hint)
+            Failure::usage(
+                format!("cannot read the code of `{name}` at {}: {error}", path.display()),
+                hint,
+            )
         })?;
         Ok((name, (Digest(Sha256::digest(&bytes).into()), bytes)))
     };

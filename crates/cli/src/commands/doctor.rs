@@ -16,18 +16,31 @@ impl Doctor {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
         let findings = probe::all();
         output.answer(&json!(findings), || report(&findings))?;
-        let broken: Vec<&str> =
-            findings.iter().filter(|finding| finding.required && finding.state == State::Missing).map(|finding| finding.capability).collect();
+        let broken: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding.required && finding.state == State::Missing)
+            .map(|finding| finding.capability)
+            .collect();
         if broken.is_empty() {
             Ok(())
         } else {
-            Err(Failure::local(format!("`millpond serve` cannot work here for want of {}", broken.join(", ")), ""))
+            Err(Failure::local(
+                format!(
+                    "`millpond serve` cannot work here for want of {}",
+                    broken.join(", ")
+                ),
+                "",
+            ))
         }
     }
 }
 
 fn report(findings: &[Finding]) -> String {
-    let width = findings.iter().map(|finding| finding.capability.len()).max().unwrap_or_default();
+    let width = findings
+        .iter()
+        .map(|finding| finding.capability.len())
+        .max()
+        .unwrap_or_default();
     let mut text = String::new();
     for finding in findings {
         let state = match finding.state {
@@ -35,9 +48,15 @@ fn report(findings: &[Finding]) -> String {
             State::Limited => "limited",
             State::Missing => "missing",
         };
-        text.push_str(&format!("{state:8}{:width$}  {}\n", finding.capability, finding.found));
+        text.push_str(&format!(
+            "{state:8}{:width$}  {}\n",
+            finding.capability, finding.found
+        ));
         if finding.state != State::Ok {
-            text.push_str(&format!("{:8}{:width$}  needed for: {}\n", "", "", finding.needed_for));
+            text.push_str(&format!(
+                "{:8}{:width$}  needed for: {}\n",
+                "", "", finding.needed_for
+            ));
             text.push_str(&format!("{:8}{:width$}  to get it: {}\n", "", "", finding.remedy));
         }
     }
@@ -58,7 +77,11 @@ mod tests {
             remedy: "do that".to_owned(),
             required: false,
         };
-        let findings = [finding("memory", State::Ok), finding("open files", State::Limited), finding("kvm", State::Missing)];
+        let findings = [
+            finding("memory", State::Ok),
+            finding("open files", State::Limited),
+            finding("kvm", State::Missing),
+        ];
         insta::assert_snapshot!(report(&findings));
     }
 }

@@ -45,18 +45,33 @@ pub(crate) struct Invoke {
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write it as `Name: value`")?;
-    let name = name.trim().parse().map_err(|_| format!("`{name}` is not the name of a header"))?;
-    let value = value.trim().parse().map_err(|_| format!("`{value}` cannot stand in a header"))?;
+    let name = name
+        .trim()
+        .parse()
+        .map_err(|_| format!("`{name}` is not the name of a header"))?;
+    let value = value
+        .trim()
+        .parse()
+        .map_err(|_| format!("`{value}` cannot stand in a header"))?;
     Ok((name, value))
 }
 
 impl Invoke {
     pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
         let body = self.body()?;
-        let url = format!("{}/function/{}{}", client.data_plane()?, self.function, self.suffix()?);
+        let url = format!(
+            "{}/function/{}{}",
+            client.data_plane()?,
+            self.function,
+            self.suffix()?
+        );
         let method = match (&self.method, &body) {
-            (Some(method), _) => Method::from_bytes(method.as_bytes())
-                .map_err(|_| Failure::usage(format!("`{method}` is not an HTTP method"), "for example --method PUT"))?,
+            (Some(method), _) => Method::from_bytes(method.as_bytes()).map_err(|_| {
+                Failure::usage(
+                    format!("`{method}` is not an HTTP method"),
+                    "for example --method PUT",
+                )
+            })?,
             (None, Some(_)) => Method::POST,
             (None, None) => Method::GET,
         };
@@ -78,9 +93,17 @@ impl Invoke {
             self.tell_timing(&response, begun.elapsed());
             return Err(Failure::Answer { attempt, problem });
         }
-        if output.json() { self.write_json(&mut response, begun, output) } else { self.write_raw(&mut response, output) }?;
+        if output.json() {
+            self.write_json(&mut response, begun, output)
+        } else {
+            self.write_raw(&mut response, output)
+        }?;
         self.tell_timing(&response, begun.elapsed());
-        if status >= 400 { Err(Failure::Function { status }) } else { Ok(()) }
+        if status >= 400 {
+            Err(Failure::Function { status })
+        } else {
+            Ok(())
+        }
     }
 
     fn body(&self) -> Result<Option<Vec<u8>>, Failure> {
@@ -92,7 +115,9 @@ impl Invoke {
             Ok(Some(bytes))
         } else if let Some(file) = data.strip_prefix('@') {
             let hint = "text that begins with @ is the name of a file; give other text through `--data -`";
-            fs::read(file).map(Some).map_err(|error| Failure::usage(format!("cannot read {file}: {error}"), hint))
+            fs::read(file)
+                .map(Some)
+                .map_err(|error| Failure::usage(format!("cannot read {file}: {error}"), hint))
         } else {
             Ok(Some(data.clone().into_bytes()))
         }
@@ -102,14 +127,20 @@ impl Invoke {
         match self.path.as_deref() {
             None => Ok(""),
             Some(path) if path.starts_with(['/', '?']) => Ok(path),
-            Some(path) => Err(Failure::usage(format!("the path `{path}` does not begin with / or ?"), format!("write --path /{path}"))),
+            Some(path) => Err(Failure::usage(
+                format!("the path `{path}` does not begin with / or ?"),
+                format!("write --path /{path}"),
+            )),
         }
     }
 
     fn write_raw(&self, response: &mut Response<Body>, output: Output) -> Result<(), Failure> {
         let mut file = match &self.output {
             None => None,
-            Some(path) => Some((path, File::create(path).map_err(|error| cannot_write(path, &error))?)),
+            Some(path) => Some((
+                path,
+                File::create(path).map_err(|error| cannot_write(path, &error))?,
+            )),
         };
         let mut reader = response.body_mut().as_reader();
         let mut buffer = vec![0; 64 << 10];
@@ -119,16 +150,27 @@ impl Invoke {
                 return Ok(());
             }
             match &mut file {
-                Some((path, file)) => file.write_all(&buffer[..n]).map_err(|error| cannot_write(path, &error))?,
+                Some((path, file)) => file
+                    .write_all(&buffer[..n])
+                    .map_err(|error| cannot_write(path, &error))?,
                 None => output.bytes(&buffer[..n])?,
             }
         }
     }
 
     /// The whole answer as one document. A body that is not UTF-8 is left to `--output`.
-    fn write_json(&self, response: &mut Response<Body>, begun: Instant, output: Output) -> Result<(), Failure> {
+    fn write_json(
+        &self,
+        response: &mut Response<Body>,
+        begun: Instant,
+        output: Output,
+    ) -> Result<(), Failure> {
         let mut bytes = Vec::new();
-        response.body_mut().as_reader().read_to_end(&mut bytes).map_err(broke_off)?;
+        response
+            .body_mut()
+            .as_reader()
+            .read_to_end(&mut bytes)
+            .map_err(broke_off)?;
         let mut headers = Map::new();
         for (name, value) in response.headers() {
             let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -152,20 +194,36 @@ impl Invoke {
 
     fn tell_timing(&self, response: &Response<Body>, elapsed: Duration) {
         if self.timing {
-            let phases = response.headers().get_all("server-timing").iter().filter_map(|value| value.to_str().ok());
+            let phases = response
+                .headers()
+                .get_all("server-timing")
+                .iter()
+                .filter_map(|value| value.to_str().ok());
             eprint!("{}", timing(&phases.collect::<Vec<_>>().join(","), elapsed));
         }
     }
 }
 
 fn is_problem(response: &Response<Body>) -> bool {
-    let media = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    media.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case(Problem::MEDIA_TYPE))
+    let media = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    media
+        .split(';')
+        .next()
+        .is_some_and(|media| media.trim().eq_ignore_ascii_case(Problem::MEDIA_TYPE))
 }
 
 fn read_problem(response: &mut Response<Body>) -> Problem {
     let status = response.status().as_u16();
-    let body = response.body_mut().with_config().limit(1 << 20).read_to_vec().unwrap_or_default();
+    let body = response
+        .body_mut()
+        .with_config()
+        .limit(1 << 20)
+        .read_to_vec()
+        .unwrap_or_default();
     problem(status, &body)
 }
 
@@ -187,10 +245,18 @@ fn timing(server_timing: &str, elapsed: Duration) -> String {
         let mut parts = entry.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default();
         if let Some(duration) = parts.find_map(|part| part.strip_prefix("dur=")) {
-            text.push_str(&format!("{:8}{:>12} ms\n", crate::output::visible(name), crate::output::visible(duration)));
+            text.push_str(&format!(
+                "{:8}{:>12} ms\n",
+                crate::output::visible(name),
+                crate::output::visible(duration)
+            ));
         }
     }
-    text.push_str(&format!("{:8}{:>12.3} ms, seen from here\n", "total", elapsed.as_secs_f64() * 1e3));
+    text.push_str(&format!(
+        "{:8}{:>12.3} ms, seen from here\n",
+        "total",
+        elapsed.as_secs_f64() * 1e3
+    ));
     text
 }
 
@@ -200,7 +266,10 @@ mod tests {
 
     #[test]
     fn timing_is_a_table() {
-        let text = timing("queue;dur=0.004, boot;dur=0.002,run;desc=\"x\";dur=1.5, cache", Duration::from_micros(2345));
+        let text = timing(
+            "queue;dur=0.004, boot;dur=0.002,run;desc=\"x\";dur=1.5, cache",
+            Duration::from_micros(2345),
+        );
         assert_eq!(
             text,
             "queue          0.004 ms\nboot           0.002 ms\nrun              1.5 ms\ntotal          2.345 ms, seen from here\n"
@@ -209,7 +278,10 @@ mod tests {
 
     #[test]
     fn headers_are_read() {
-        assert_eq!(header("X-A: b:c ").unwrap(), ("x-a".parse().unwrap(), HeaderValue::from_static("b:c")));
+        assert_eq!(
+            header("X-A: b:c ").unwrap(),
+            ("x-a".parse().unwrap(), HeaderValue::from_static("b:c"))
+        );
         for bad in ["X-A", "X A: b", "X: a\nb"] {
             assert!(header(bad).is_err(), "{bad}");
         }

@@ -27,7 +27,11 @@ fn table(functions: &[Value]) -> String {
         Value::Null => "-".to_owned(),
         other => other.to_string(),
     };
-    let mut rows = vec![["FUNCTION", "VERSION", "ENGINE", "MEMORY", "TIMEOUT"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["FUNCTION", "VERSION", "ENGINE", "MEMORY", "TIMEOUT"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     for function in functions {
         let settings = &function["settings"];
         rows.push(vec![

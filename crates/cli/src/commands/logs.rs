@@ -44,7 +44,10 @@ impl Logs {
             line.clear();
             let read = lines.read_until(b'\n', &mut line);
             let read = read.map_err(|error| {
-                Failure::local(format!("the log of `{}` broke off: {error}", self.function), "the node may have stopped; try again")
+                Failure::local(
+                    format!("the log of `{}` broke off: {error}", self.function),
+                    "the node may have stopped; try again",
+                )
             })?;
             if read == 0 {
                 return Ok(());
@@ -68,7 +71,13 @@ fn human(line: &[u8]) -> String {
         omitted => format!(" [{omitted} bytes omitted]"),
     };
     let request = record.request_id.as_deref().unwrap_or("-");
-    format!("{} {} {:8} {}{omitted}", visible(&record.time), visible(request), visible(&record.stream), visible(&record.message))
+    format!(
+        "{} {} {:8} {}{omitted}",
+        visible(&record.time),
+        visible(request),
+        visible(&record.stream),
+        visible(&record.message)
+    )
 }
 
 #[cfg(test)]

@@ -32,7 +32,14 @@ pub(crate) struct Millpond {
     #[command(flatten)]
     connection: Connection,
     /// How to write the answer
-    #[arg(short = 'o', long, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
+    #[arg(
+        short = 'o',
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
     format: Format,
 }
 

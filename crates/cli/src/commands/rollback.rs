@@ -24,7 +24,10 @@ impl Rollback {
         let document = to.map_or_else(|| json!({}), |to| json!({ "to": to }));
         let answer: Value = client.post(&format!("{}/rollback", function_path(&self.function)), &document)?;
         output.answer(&answer, || {
-            format!("{}: version {} -> {}\n", self.function, answer["from"], answer["to"])
+            format!(
+                "{}: version {} -> {}\n",
+                self.function, answer["from"], answer["to"]
+            )
         })
     }
 }
