@@ -60,10 +60,11 @@ class Node:
     def __init__(self, folder):
         self.data_port, self.admin_port = free_ports(2)
         self.log = Path(folder) / "node.log"
-        self.environment = {**os.environ, "MILLPOND_ADMIN": f"http://127.0.0.1:{self.admin_port}"}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
+        self.environment = {**inherited, "MILLPOND_ADMIN": f"http://127.0.0.1:{self.admin_port}"}
         command = [MILLPOND, "serve", "--listen", f"127.0.0.1:{self.data_port}", "--admin", f"127.0.0.1:{self.admin_port}"]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen([*command, "--data", Path(folder) / "data"], stdout=log, stderr=log)
+            self.process = subprocess.Popen([*command, "--data", Path(folder) / "data"], env=inherited, stdout=log, stderr=log)
 
     def __enter__(self):
         try:
