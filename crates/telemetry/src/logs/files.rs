@@ -166,7 +166,7 @@ impl Reader {
     pub(super) fn tail(self, filter: &Filter, n: usize) -> io::Result<Vec<Record>> {
         // Most lines of a search for one request are of others; this finds that out without parsing them.
         let needle = filter.request.map(|request| request.to_string());
-        let finder = needle.as_ref().map(|needle| memchr::memmem::Finder::new(needle));
+        let finder = needle.as_ref().map(memchr::memmem::Finder::new);
         let mut records = Vec::new();
         for (mut file, size) in self.files {
             lines_backwards(&mut file, size, |line| {

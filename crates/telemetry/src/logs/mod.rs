@@ -80,7 +80,7 @@ impl Default for LogOptions {
             file_bytes: 8 << 20,
             rate: 2 << 20,
             burst: 1 << 20,
-            queue_lines: 8192,
+            queue_lines: 4096,
             queue_bytes: 8 << 20,
             queue_bytes_per_function: 1 << 20,
             follower_lines: 1024,
@@ -469,5 +469,60 @@ impl Drop for Lines {
             splitter,
         } = self;
         splitter.finish(|line, omitted| log.offer(Some(*request), *stream, line, omitted));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+
+    #[test]
+    fn a_full_queue_blocks_nobody_and_what_it_dropped_is_reported() {
+        for options in [
+            LogOptions {
+                queue_lines: 16,
+                ..LogOptions::default()
+            },
+            LogOptions {
+                queue_bytes: 16 * 200,
+                ..LogOptions::default()
+            },
+            LogOptions {
+                queue_bytes_per_function: 16 * 200,
+                ..LogOptions::default()
+            },
+        ] {
+            const LINES: usize = 5_000;
+            let folder = tempfile::tempdir().unwrap();
+            let logs = Logs::open(folder.path(), options).unwrap();
+            let function = "shop.resize".parse::<FunctionId>().unwrap();
+            let log = logs.function(&function, VersionNumber(NonZeroU32::MIN));
+
+            // The writer takes at most two batches and what the queue holds, then stands still.
+            let writer = logs.inner.shared.output.lock();
+            for _ in 0..LINES {
+                log.platform(None, "line");
+            }
+            let dropped = logs.inner.shared.counts.dropped.load(Relaxed);
+            drop(writer);
+            logs.close();
+
+            assert!(dropped > 0);
+            let filter = Filter::function(function);
+            let records = logs.tail(&filter, usize::MAX).unwrap();
+            let kept = records.iter().filter(|record| record.message == "line").count();
+            let reported: u64 = records
+                .iter()
+                .filter_map(|record| record.message.split_once(" lines dropped")?.0.parse::<u64>().ok())
+                .sum();
+            assert_eq!(reported, dropped);
+            assert_eq!(kept as u64 + dropped, LINES as u64);
+            assert_eq!(logs.inner.shared.queued_bytes.load(Relaxed), 0);
+            let mut page = Exposition::default();
+            logs.render(&mut page);
+            let expected = format!("\nmillpond_log_lines_dropped_total {dropped}\n");
+            assert!(page.into_text().contains(&expected));
+        }
     }
 }
