@@ -8,7 +8,9 @@ WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
 XTASK     := target/release/xtask
 # One test program may take ten minutes; one that hangs is killed and fails.
-CARGO_TEST := cargo test --release --workspace --config 'target."cfg(unix)".runner = ["timeout", "--kill-after=10", "600"]'
+RUNNER    := --config 'target."cfg(unix)".runner = ["timeout", "--kill-after=10", "600"]'
+# The Rust examples are guests: a workspace of their own, with a lock file of their own.
+EXAMPLES  := --locked --release --workspace --manifest-path examples/Cargo.toml --target-dir build/examples-target
 
 help: ## List these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -18,16 +20,18 @@ setup: ## Install what is missing on a Debian machine: clang, wasi-libc, the pin
 
 setup-bench:
 	@scripts/setup-debian.sh bench
+	@bench/setup
 
 build: setup guests examples ## Build the node, the command, the chores, the guests and the examples
 	cargo build --release --workspace
 
 demo: setup examples ## Start a node, deploy every example to it, invoke each, compare the answers
-	cargo build --release --package millpond-cli
+	cargo build --release --workspace --bin millpond
 	@python3 scripts/demo.py
 
 test: build ## Run all tests: unit, property, conformance, examples, end to end
-	$(CARGO_TEST)
+	cargo test --release --workspace $(RUNNER)
+	cargo test $(EXAMPLES) $(RUNNER)
 	$(WATCHDOG) 300 $(MAKE) --no-print-directory -C examples check
 	$(WATCHDOG) 1200 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
 	$(XTASK) floors
@@ -36,12 +40,14 @@ test-long: build build/tools/bin/cargo-deny ## The tests that take long, and lic
 	build/tools/bin/cargo-deny check licenses bans sources
 	@if build/tools/bin/cargo-deny fetch db; then build/tools/bin/cargo-deny check advisories; \
 	 else echo "advisories: skipped, because their database cannot be fetched from here"; fi
-	MILLPOND_TEST_LONG=1 $(CARGO_TEST)
+	MILLPOND_TEST_LONG=1 cargo test --release --workspace $(RUNNER)
 	MILLPOND_TEST_LONG=1 $(WATCHDOG) 3600 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
 
 lint: build ## Check the format, clippy's word, the floors, and that generated files are fresh
 	cargo fmt --all --check
+	cargo fmt --all --manifest-path examples/Cargo.toml --check
 	cargo clippy --release --workspace --all-targets -- --deny warnings
+	cargo clippy $(EXAMPLES) --all-targets -- --deny warnings
 	$(XTASK) floors
 	$(XTASK) schema --check
 	$(XTASK) spec --check

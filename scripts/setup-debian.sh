@@ -3,7 +3,7 @@
 # nothing is asked of the network and the call ends within a second.
 #
 #   scripts/setup-debian.sh          what `make demo` and `make test` need
-#   scripts/setup-debian.sh bench    that, and the load generator and profiler of `make bench`
+#   scripts/setup-debian.sh bench    that, and Node for the peers of `make bench`
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,8 +45,8 @@ python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 case ${1-} in
     '') ;;
     bench)
-        want wrk wrk
-        want valgrind valgrind
+        want nodejs node
+        want npm npm
         ;;
     *) die "unknown word \`$1\`: say nothing, or \`bench\`" ;;
 esac
