@@ -36,11 +36,12 @@ test: build ## Run all tests: unit, property, conformance, examples, end to end
 	$(WATCHDOG) 1200 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
 	$(XTASK) floors
 
-test-long: build build/tools/bin/cargo-deny ## The tests that take long, and licences and advisories of dependencies
+test-long: build build/tools/bin/cargo-deny ## The tests that take long, fuzzing, and licences and advisories of dependencies
 	build/tools/bin/cargo-deny check licenses bans sources
 	@if build/tools/bin/cargo-deny fetch db; then build/tools/bin/cargo-deny check advisories; \
 	 else echo "advisories: skipped, because their database cannot be fetched from here"; fi
 	MILLPOND_TEST_LONG=1 cargo test --release --workspace $(RUNNER)
+	fuzz/run 300
 	MILLPOND_TEST_LONG=1 $(WATCHDOG) 3600 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
 
 lint: build ## Check the format, clippy's word, the floors, and that generated files are fresh

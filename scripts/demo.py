@@ -121,6 +121,8 @@ def short(body, content_type):
     kind = content_type.partition(";")[0]
     if not kind.startswith("text/"):
         return f"{kind}, {len(body)} bytes"
+    if not body:
+        return "(empty)"
     lines = body.decode(errors="replace").split("\n")
     rest = sum(1 for line in lines[1:] if line)
     first = lines[0] if len(lines[0]) <= 36 else lines[0][:35] + "…"

@@ -33,6 +33,7 @@ want() { # PACKAGE FILE-OR-COMMAND
 }
 
 want gcc cc                                             # links Rust programs
+want g++ c++                                            # libFuzzer, of the fuzz targets
 want libc6-dev /usr/include/stdio.h
 want make make
 want curl curl                                          # README's walk, and the end-to-end suite
