@@ -54,20 +54,30 @@ pub(crate) fn parse(output: Bytes, method: &str) -> Result<(ResponseHead, Bytes)
             return Err(format!("its header has more than {MAX_FIELDS} lines"));
         }
         let (name, value) = field(line).map_err(|reason| {
-            let shown: String = line.iter().take(40).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
+            let shown: String = line
+                .iter()
+                .take(40)
+                .flat_map(|byte| byte.escape_ascii())
+                .map(char::from)
+                .collect();
             format!("header line {fields}, `{shown}`, {reason}")
         })?;
         let again = || format!("`{name}` is there twice");
         match name.to_ascii_lowercase().as_str() {
             "status" => {
-                let code = parse_status(value).ok_or("`Status` is not a number from 200 to 599 and a reason")?;
+                let code =
+                    parse_status(value).ok_or("`Status` is not a number from 200 to 599 and a reason")?;
                 if status.replace(code).is_some() {
                     return Err(again());
                 }
             }
             "content-length" => {
-                let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-                let length = digits.and_then(|text| text.parse().ok()).ok_or("`Content-Length` is not a number")?;
+                let digits = std::str::from_utf8(value)
+                    .ok()
+                    .filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+                let length = digits
+                    .and_then(|text| text.parse().ok())
+                    .ok_or("`Content-Length` is not a number")?;
                 if content_length.replace(length).is_some() {
                     return Err(again());
                 }
@@ -107,7 +117,10 @@ pub(crate) fn parse(output: Bytes, method: &str) -> Result<(ResponseHead, Bytes)
         && length != body.len() as u64
         && !left_out
     {
-        return Err(format!("its `Content-Length` is {length}, but its body has {} bytes", body.len()));
+        return Err(format!(
+            "its `Content-Length` is {length}, but its body has {} bytes",
+            body.len()
+        ));
     }
     Ok((ResponseHead { status, headers }, body))
 }
@@ -140,7 +153,9 @@ fn parse_status(value: &[u8]) -> Option<u16> {
     if !code.iter().all(u8::is_ascii_digit) || !(reason.is_empty() || reason[0] == b' ') {
         return None;
     }
-    let code = code.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
+    let code = code
+        .iter()
+        .fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
     (200..600).contains(&code).then_some(code)
 }
 
@@ -154,7 +169,11 @@ mod tests {
     fn parse_as(method: &str, output: &[u8]) -> Parsed {
         let (head, body) = parse(Bytes::copy_from_slice(output), method)?;
         let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
-        Ok((head.status, head.headers.into_iter().map(|(n, v)| (n, text(v))).collect(), body.to_vec()))
+        Ok((
+            head.status,
+            head.headers.into_iter().map(|(n, v)| (n, text(v))).collect(),
+            body.to_vec(),
+        ))
     }
 
     fn get(output: &str) -> Parsed {
@@ -167,17 +186,29 @@ mod tests {
 
     #[test]
     fn a_document() {
-        let expected = Ok((200, vec![header("Content-Type", "text/html")], b"<p>\r\n\n".to_vec()));
+        let expected = Ok((
+            200,
+            vec![header("Content-Type", "text/html")],
+            b"<p>\r\n\n".to_vec(),
+        ));
         assert_eq!(get("Content-Type: text/html\n\n<p>\r\n\n"), expected);
         assert_eq!(get("Content-Type:text/html \t\r\n\r\n<p>\r\n\n"), expected);
-        assert_eq!(get("Content-Type: text/html\r\nContent-Length: 6\n\r\n<p>\r\n\n"), expected);
-        assert_eq!(get("Content-Type: text/html\nX-CGI-Pragma: x\n\n<p>\r\n\n"), expected);
+        assert_eq!(
+            get("Content-Type: text/html\r\nContent-Length: 6\n\r\n<p>\r\n\n"),
+            expected
+        );
+        assert_eq!(
+            get("Content-Type: text/html\nX-CGI-Pragma: x\n\n<p>\r\n\n"),
+            expected
+        );
     }
 
     #[test]
     fn a_status_and_other_fields() {
         assert_eq!(
-            get("Status: 404 Not Found\nContent-Type: text/plain\nSet-Cookie: a=1\nSet-Cookie: b=2\nX-Empty:\n\nno"),
+            get(
+                "Status: 404 Not Found\nContent-Type: text/plain\nSet-Cookie: a=1\nSet-Cookie: b=2\nX-Empty:\n\nno"
+            ),
             Ok((
                 404,
                 vec![
@@ -195,7 +226,10 @@ mod tests {
     #[test]
     fn a_location_redirects() {
         let to = |status, to: &str| Ok((status, vec![header("Location", to)], vec![]));
-        assert_eq!(get("Location: https://example.org/\n\n"), to(302, "https://example.org/"));
+        assert_eq!(
+            get("Location: https://example.org/\n\n"),
+            to(302, "https://example.org/")
+        );
         assert_eq!(get("Location: /here\n\n"), to(302, "/here"));
         assert_eq!(get("Status: 301 Moved\nLocation: /here\n\n"), to(301, "/here"));
     }
@@ -230,7 +264,10 @@ mod tests {
             ("Content-Type: a\nContent-Length: 4\n\nxyz", "3 bytes"),
             ("Content-Type: a\nContent-Length: 4\n\n", "0 bytes"),
             ("Content-Type: a\nContent-Length: +3\n\nxyz", "not a number"),
-            ("Content-Type: a\nContent-Length: 99999999999999999999\n\nxyz", "not a number"),
+            (
+                "Content-Type: a\nContent-Length: 99999999999999999999\n\nxyz",
+                "not a number",
+            ),
             ("Content-Type: a\nTransfer-Encoding: chunked\n\n", "server's"),
             ("Content-Type: a\nconnection: close\n\n", "server's"),
             ("Content-Type: a\nUpgrade: h2c\n\n", "server's"),

@@ -53,5 +53,7 @@ pub(crate) fn origin() -> Instant {
 
 /// Since 1970.
 pub(crate) fn realtime() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }

@@ -97,13 +97,21 @@ impl Command {
         let (head, body) = match &self.grant.protocol {
             Protocol::Raw { content_type } => {
                 let content_type = ("content-type".to_owned(), content_type.clone().into_bytes());
-                (ResponseHead { status: 200, headers: vec![content_type] }, output)
+                (
+                    ResponseHead {
+                        status: 200,
+                        headers: vec![content_type],
+                    },
+                    output,
+                )
             }
             Protocol::Cgi => {
                 let (head, body) =
                     cgi::parse(output, self.head.method()).map_err(|reason| Fault::BadOutput { reason })?;
                 if body.len() > self.grant.limits.response_body.bytes() {
-                    return Err(Fault::OutputTooLarge { limit: self.grant.limits.response_body });
+                    return Err(Fault::OutputTooLarge {
+                        limit: self.grant.limits.response_body,
+                    });
                 }
                 (head, body)
             }
@@ -158,12 +166,17 @@ impl Command {
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         if bytes.len() > self.room() {
-            return Err(Fault::OutputTooLarge { limit: self.grant.limits.response_body });
+            return Err(Fault::OutputTooLarge {
+                limit: self.grant.limits.response_body,
+            });
         }
         let (length, capacity) = (self.output.len(), self.output.capacity());
         if capacity - length < bytes.len() {
             // Doubling, but never past what the guest may use: a limit is on the host's memory, too.
-            let wanted = capacity.saturating_mul(2).min(self.output_limit()).max(length + bytes.len());
+            let wanted = capacity
+                .saturating_mul(2)
+                .min(self.output_limit())
+                .max(length + bytes.len());
             self.output.reserve_exact(wanted - length);
         }
         self.output.extend_from_slice(bytes);
@@ -171,7 +184,8 @@ impl Command {
     }
 
     pub(crate) fn arguments(&mut self) -> &Strings {
-        self.arguments.get_or_insert_with(|| environment::arguments(&self.grant))
+        self.arguments
+            .get_or_insert_with(|| environment::arguments(&self.grant))
     }
 
     pub(crate) fn environment(&mut self) -> &Strings {

@@ -63,7 +63,10 @@ pub(crate) fn arguments(grant: &Grant) -> Strings {
 
 /// The manifest's variables, then the request's.
 pub(crate) fn environment(grant: &Grant, head: &Head, content_length: usize) -> Strings {
-    let mut strings = Strings { bytes: Vec::with_capacity(1024), starts: Vec::with_capacity(40) };
+    let mut strings = Strings {
+        bytes: Vec::with_capacity(1024),
+        starts: Vec::with_capacity(40),
+    };
     for (name, value) in &grant.environment {
         if !is_reserved_variable(name) && !name.is_empty() && !name.contains('=') {
             strings.variable(name, value);
@@ -100,7 +103,10 @@ pub(crate) fn environment(grant: &Grant, head: &Head, content_length: usize) -> 
 /// `SERVER_NAME` and `SERVER_PORT`: the name that the client used, as long as it looks like one, or the address that
 /// it came to.
 fn server(strings: &mut Strings, head: &Head) {
-    let host = head.header("host").and_then(|host| std::str::from_utf8(host).ok()).unwrap_or_default();
+    let host = head
+        .header("host")
+        .and_then(|host| std::str::from_utf8(host).ok())
+        .unwrap_or_default();
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => (name, port.parse::<u16>().ok()),
         _ => (host, None),
@@ -109,11 +115,14 @@ fn server(strings: &mut Strings, head: &Head) {
     if !name.is_empty() && name.bytes().all(is_name) {
         strings.variable("SERVER_NAME", name);
     } else {
-        strings.variable("SERVER_NAME", match head.local.map(|local| local.ip().to_canonical()) {
-            Some(IpAddr::V4(address)) => address.to_string(),
-            Some(IpAddr::V6(address)) => format!("[{address}]"),
-            None => "localhost".to_owned(),
-        });
+        strings.variable(
+            "SERVER_NAME",
+            match head.local.map(|local| local.ip().to_canonical()) {
+                Some(IpAddr::V4(address)) => address.to_string(),
+                Some(IpAddr::V6(address)) => format!("[{address}]"),
+                None => "localhost".to_owned(),
+            },
+        );
     }
     let port = head.local.map(|local| local.port()).or(port).unwrap_or(80);
     strings.variable("SERVER_PORT", port.to_string());
@@ -138,20 +147,43 @@ const WITHHELD: [&str; 12] = [
 fn headers(strings: &mut Strings, head: &Head) {
     let passed = |name: &str| {
         !name.is_empty()
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !WITHHELD.iter().any(|withheld| name.eq_ignore_ascii_case(withheld))
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !WITHHELD
+                .iter()
+                .any(|withheld| name.eq_ignore_ascii_case(withheld))
     };
     for (index, (name, value)) in head.headers().enumerate() {
-        if !passed(name) || head.headers().take(index).any(|(earlier, _)| earlier.eq_ignore_ascii_case(name)) {
+        if !passed(name)
+            || head
+                .headers()
+                .take(index)
+                .any(|(earlier, _)| earlier.eq_ignore_ascii_case(name))
+        {
             continue;
         }
         let start = strings.bytes.len();
         strings.bytes.extend_from_slice(b"HTTP_");
-        strings.bytes.extend(name.bytes().map(|byte| if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }));
+        strings.bytes.extend(name.bytes().map(|byte| {
+            if byte == b'-' {
+                b'_'
+            } else {
+                byte.to_ascii_uppercase()
+            }
+        }));
         strings.bytes.push(b'=');
         strings.bytes.extend_from_slice(value);
-        let separator: &[u8] = if name.eq_ignore_ascii_case("cookie") { b"; " } else { b", " };
-        for (_, value) in head.headers().skip(index + 1).filter(|(later, _)| later.eq_ignore_ascii_case(name)) {
+        let separator: &[u8] = if name.eq_ignore_ascii_case("cookie") {
+            b"; "
+        } else {
+            b", "
+        };
+        for (_, value) in head
+            .headers()
+            .skip(index + 1)
+            .filter(|(later, _)| later.eq_ignore_ascii_case(name))
+        {
             strings.bytes.extend_from_slice(separator);
             strings.bytes.extend_from_slice(value);
         }
@@ -200,7 +232,11 @@ mod tests {
             .split(|byte| *byte == 0)
             .map(|text| String::from_utf8_lossy(text).into_owned())
             .collect();
-        assert_eq!(texts.len(), strings.starts().len() + 1, "each string ends with NUL");
+        assert_eq!(
+            texts.len(),
+            strings.starts().len() + 1,
+            "each string ends with NUL"
+        );
         texts[..texts.len() - 1].to_vec()
     }
 
@@ -215,7 +251,9 @@ mod tests {
     }
 
     fn value<'a>(texts: &'a [String], name: &str) -> Option<&'a str> {
-        let mut found = texts.iter().filter_map(|text| text.strip_prefix(name)?.strip_prefix('='));
+        let mut found = texts
+            .iter()
+            .filter_map(|text| text.strip_prefix(name)?.strip_prefix('='));
         let value = found.next();
         assert!(found.next().is_none(), "{name} is there twice");
         value
@@ -290,7 +328,14 @@ mod tests {
             ],
         );
         let mut grant = test::grant();
-        for name in ["HTTP_X_ROLE", "PATH_INFO", "MILLPOND_FUNCTION", "", "A=B", "REQUEST_METHOD"] {
+        for name in [
+            "HTTP_X_ROLE",
+            "PATH_INFO",
+            "MILLPOND_FUNCTION",
+            "",
+            "A=B",
+            "REQUEST_METHOD",
+        ] {
             grant.environment.push((name.into(), "manifest".into()));
         }
         grant.environment.push(("NUL".into(), "a\0b".into()));
@@ -311,7 +356,12 @@ mod tests {
         ] {
             assert_eq!(value(&texts, absent), None, "{absent}");
         }
-        assert!(!texts.iter().any(|text| text.contains("manifest") || text.contains("evil")), "{texts:?}");
+        assert!(
+            !texts
+                .iter()
+                .any(|text| text.contains("manifest") || text.contains("evil")),
+            "{texts:?}"
+        );
     }
 
     #[test]

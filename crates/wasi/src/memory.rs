@@ -56,5 +56,8 @@ pub(crate) fn length(length: usize) -> Result<u32, Errno> {
 
 /// The address of element `index` of an array of `size`-byte elements; whether it is in memory is for the access to say.
 pub(crate) fn element(address: u32, index: u32, size: u32) -> Result<u32, Errno> {
-    index.checked_mul(size).and_then(|offset| address.checked_add(offset)).ok_or(Errno::FAULT)
+    index
+        .checked_mul(size)
+        .and_then(|offset| address.checked_add(offset))
+        .ok_or(Errno::FAULT)
 }

@@ -58,14 +58,22 @@ pub fn poll_oneoff(
 ) -> Result<Poll, Stop> {
     let now = Instant::now();
     let since = command.waiting_since.take().unwrap_or(now);
-    Ok(match attempt(command, memory, [subscriptions, events, count, stored], now, since) {
-        Ok(None) => Poll::Ready(Errno::SUCCESS),
-        Ok(Some(deadline)) => {
-            command.waiting_since = Some(since);
-            Poll::Until(deadline)
-        }
-        Err(errno) => Poll::Ready(errno),
-    })
+    Ok(
+        match attempt(
+            command,
+            memory,
+            [subscriptions, events, count, stored],
+            now,
+            since,
+        ) {
+            Ok(None) => Poll::Ready(Errno::SUCCESS),
+            Ok(Some(deadline)) => {
+                command.waiting_since = Some(since);
+                Poll::Until(deadline)
+            }
+            Err(errno) => Poll::Ready(errno),
+        },
+    )
 }
 
 /// Writes the events that have happened, or says until when to wait.
@@ -85,7 +93,13 @@ fn attempt(
     let mut happened = Vec::new();
     let mut deadline: Option<Instant> = None;
     for index in 0..count {
-        match subscription(command, memory, memory::element(subscriptions, index, SUBSCRIPTION_SIZE)?, now, since)? {
+        match subscription(
+            command,
+            memory,
+            memory::element(subscriptions, index, SUBSCRIPTION_SIZE)?,
+            now,
+            since,
+        )? {
             Ok(event) => happened.push(event),
             Err(later) => deadline = Some(deadline.map_or(later, |sooner| sooner.min(later))),
         }
@@ -119,7 +133,13 @@ fn subscription(
     let field = |offset: u32| memory::element(address, offset, 1);
     let userdata = memory::read_u64(memory, address)?;
     let kind = memory::read_u8(memory, field(8)?)?;
-    let event = |error, bytes, flags| Event { userdata, error, kind, bytes, flags };
+    let event = |error, bytes, flags| Event {
+        userdata,
+        error,
+        kind,
+        bytes,
+        flags,
+    };
     Ok(match kind {
         TYPE_CLOCK => {
             let id = memory::read_u32(memory, field(16)?)?;
@@ -145,7 +165,11 @@ fn subscription(
             Ok(match (kind, stream) {
                 (TYPE_READ, Some(Stream::Input)) => {
                     let unread = command.unread();
-                    event(Errno::SUCCESS, unread as u64, if unread == 0 { HANGUP } else { 0 })
+                    event(
+                        Errno::SUCCESS,
+                        unread as u64,
+                        if unread == 0 { HANGUP } else { 0 },
+                    )
                 }
                 (TYPE_WRITE, Some(Stream::Output)) => event(Errno::SUCCESS, command.room() as u64, 0),
                 (TYPE_WRITE, Some(Stream::Log)) => event(Errno::SUCCESS, u64::from(u16::MAX), 0),

@@ -36,7 +36,11 @@ fn answer(result: Result<(), Errno>) -> Result<Errno, Stop> {
 
 /// The answer to what no descriptor can do here: `otherwise`, unless it is not even open.
 fn refuse(command: &Command, fd: u32, otherwise: Errno) -> Result<Errno, Stop> {
-    Ok(if command.stream(fd).is_some() { otherwise } else { Errno::BADF })
+    Ok(if command.stream(fd).is_some() {
+        otherwise
+    } else {
+        Errno::BADF
+    })
 }
 
 fn strings_sizes(strings: &Strings, memory: &mut [u8], count: u32, size: u32) -> Result<(), Errno> {
@@ -59,17 +63,32 @@ pub fn args_get(command: &mut Command, memory: &mut [u8], pointers: u32, buffer:
 }
 
 /// Writes how many arguments there are, and their size in bytes.
-pub fn args_sizes_get(command: &mut Command, memory: &mut [u8], count: u32, size: u32) -> Result<Errno, Stop> {
+pub fn args_sizes_get(
+    command: &mut Command,
+    memory: &mut [u8],
+    count: u32,
+    size: u32,
+) -> Result<Errno, Stop> {
     answer(strings_sizes(command.arguments(), memory, count, size))
 }
 
 /// Writes the addresses of the environment variables, and the variables as `NAME=VALUE`.
-pub fn environ_get(command: &mut Command, memory: &mut [u8], pointers: u32, buffer: u32) -> Result<Errno, Stop> {
+pub fn environ_get(
+    command: &mut Command,
+    memory: &mut [u8],
+    pointers: u32,
+    buffer: u32,
+) -> Result<Errno, Stop> {
     answer(strings_get(command.environment(), memory, pointers, buffer))
 }
 
 /// Writes how many environment variables there are, and their size in bytes.
-pub fn environ_sizes_get(command: &mut Command, memory: &mut [u8], count: u32, size: u32) -> Result<Errno, Stop> {
+pub fn environ_sizes_get(
+    command: &mut Command,
+    memory: &mut [u8],
+    count: u32,
+    size: u32,
+) -> Result<Errno, Stop> {
     answer(strings_sizes(command.environment(), memory, count, size))
 }
 
@@ -106,7 +125,13 @@ pub fn fd_advise(
 }
 
 /// Streams have no extent.
-pub fn fd_allocate(command: &mut Command, _: &mut [u8], fd: u32, _offset: u64, _length: u64) -> Result<Errno, Stop> {
+pub fn fd_allocate(
+    command: &mut Command,
+    _: &mut [u8],
+    fd: u32,
+    _offset: u64,
+    _length: u64,
+) -> Result<Errno, Stop> {
     refuse(command, fd, Errno::SPIPE)
 }
 
@@ -123,7 +148,9 @@ pub fn fd_datasync(command: &mut Command, _: &mut [u8], fd: u32) -> Result<Errno
 /// Writes what a descriptor is and may. It is of unknown type, as a pipe is: a terminal's output would be flushed
 /// line by line.
 pub fn fd_fdstat_get(command: &mut Command, memory: &mut [u8], fd: u32, stat: u32) -> Result<Errno, Stop> {
-    let Some(stream) = command.stream(fd) else { return Ok(Errno::BADF) };
+    let Some(stream) = command.stream(fd) else {
+        return Ok(Errno::BADF);
+    };
     let rights = RIGHT_FILESTAT_GET
         | RIGHT_POLL
         | match stream {
@@ -200,7 +227,13 @@ pub fn fd_prestat_get(_: &mut Command, _: &mut [u8], _fd: u32, _prestat: u32) ->
 }
 
 /// No directory is opened beforehand.
-pub fn fd_prestat_dir_name(_: &mut Command, _: &mut [u8], _fd: u32, _path: u32, _length: u32) -> Result<Errno, Stop> {
+pub fn fd_prestat_dir_name(
+    _: &mut Command,
+    _: &mut [u8],
+    _fd: u32,
+    _path: u32,
+    _length: u32,
+) -> Result<Errno, Stop> {
     Ok(Errno::BADF)
 }
 
@@ -358,7 +391,7 @@ impl From<Errno> for Failure {
 macro_rules! path_functions {
     ($($name:ident($($before:ident: $type:ty),*; fd $(, $after:ident: $after_type:ty)*);)*) => {$(
         /// No descriptor is a directory.
-        #[expect(clippy::too_many_arguments, reason = "as WASI has it")]
+        #[allow(clippy::too_many_arguments, reason = "as WASI has it: some take few, some many")]
         pub fn $name(
             command: &mut Command,
             _: &mut [u8],
@@ -398,7 +431,9 @@ pub fn proc_raise(_: &mut Command, _: &mut [u8], signal: u32) -> Result<Errno, S
     if IGNORED_SIGNALS.contains(&signal) {
         return Ok(Errno::SUCCESS);
     }
-    Err(Stop::Fault(Fault::Trap { reason: format!("it raised signal {signal}") }))
+    Err(Stop::Fault(Fault::Trap {
+        reason: format!("it raised signal {signal}"),
+    }))
 }
 
 /// Fills a buffer with random bytes, at most a mebibyte.
@@ -416,7 +451,13 @@ pub fn sched_yield(_: &mut Command, _: &mut [u8]) -> Result<Errno, Stop> {
 }
 
 /// No descriptor is a socket.
-pub fn sock_accept(command: &mut Command, _: &mut [u8], fd: u32, _flags: u32, _accepted: u32) -> Result<Errno, Stop> {
+pub fn sock_accept(
+    command: &mut Command,
+    _: &mut [u8],
+    fd: u32,
+    _flags: u32,
+    _accepted: u32,
+) -> Result<Errno, Stop> {
     refuse(command, fd, Errno::NOTSOCK)
 }
 

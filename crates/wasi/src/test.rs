@@ -2,7 +2,9 @@
 
 use crate::{Command, Errno, Poll, Stop, for_each_function};
 use bytes::Bytes;
-use contract::{ByteSize, Fault, Grant, HeadBuilder, Input, Limits, Protocol, RequestId, ResponseHead, ResponseSink};
+use contract::{
+    ByteSize, Fault, Grant, HeadBuilder, Input, Limits, Protocol, RequestId, ResponseHead, ResponseSink,
+};
 use proptest::prelude::*;
 use std::{
     num::NonZeroU32,
@@ -48,10 +50,15 @@ pub(crate) fn grant() -> Grant {
     Grant {
         function: "shop.echo".parse().unwrap(),
         version: contract::VersionNumber(NonZeroU32::MIN),
-        limits: Limits { response_body: ByteSize(1000), ..Limits::default() },
+        limits: Limits {
+            response_body: ByteSize(1000),
+            ..Limits::default()
+        },
         environment: Vec::new(),
         arguments: Vec::new(),
-        protocol: Protocol::Raw { content_type: "text/plain".into() },
+        protocol: Protocol::Raw {
+            content_type: "text/plain".into(),
+        },
     }
 }
 
@@ -100,9 +107,15 @@ fn input_is_read_in_pieces_to_its_end() {
     let (mut command, _) = command(b"hello world");
     let mut memory = memory(&[(100, 3), (200, 0), (300, 4)]);
     assert_eq!(crate::fd_read(&mut command, &mut memory, 0, 0, 3, 80), OK);
-    assert_eq!((word(&memory, 80), &memory[100..103], &memory[300..304]), (7, &b"hel"[..], &b"lo w"[..]));
+    assert_eq!(
+        (word(&memory, 80), &memory[100..103], &memory[300..304]),
+        (7, &b"hel"[..], &b"lo w"[..])
+    );
     assert_eq!(crate::fd_read(&mut command, &mut memory, 0, 0, 3, 80), OK);
-    assert_eq!((word(&memory, 80), &memory[100..103], &memory[300..302]), (4, &b"orl"[..], &b"do"[..]));
+    assert_eq!(
+        (word(&memory, 80), &memory[100..103], &memory[300..302]),
+        (4, &b"orl"[..], &b"do"[..])
+    );
     for _ in 0..2 {
         assert_eq!(crate::fd_read(&mut command, &mut memory, 0, 0, 3, 80), OK);
         assert_eq!(word(&memory, 80), 0);
@@ -121,7 +134,10 @@ fn output_becomes_the_body_in_one_piece() {
     assert_eq!(record.body.len(), 1);
     assert_eq!(record.body[0], "abcabcb");
     let head = record.head.clone().unwrap();
-    assert_eq!((head.status, head.headers), (200, vec![("content-type".to_owned(), b"text/plain".to_vec())]));
+    assert_eq!(
+        (head.status, head.headers),
+        (200, vec![("content-type".to_owned(), b"text/plain".to_vec())])
+    );
 }
 
 #[test]
@@ -139,20 +155,35 @@ fn output_is_bounded() {
     assert_eq!(crate::fd_write(&mut command, &mut memory, 1, 0, 1, 80), OK);
     assert_eq!(
         crate::fd_write(&mut command, &mut memory, 1, 0, 1, 80),
-        Err(Stop::Fault(Fault::OutputTooLarge { limit: ByteSize(1000) }))
+        Err(Stop::Fault(Fault::OutputTooLarge {
+            limit: ByteSize(1000)
+        }))
     );
 }
 
 #[test]
 fn cgi_output_is_bounded_without_its_header() {
     for (body, fits) in [(1000, true), (1001, false)] {
-        let (mut command, recorder) = command_of(Grant { protocol: Protocol::Cgi, ..grant() }, b"");
+        let (mut command, recorder) = command_of(
+            Grant {
+                protocol: Protocol::Cgi,
+                ..grant()
+            },
+            b"",
+        );
         let text = format!("Content-Type: a\nX: {}\n\n{}", "x".repeat(500), "b".repeat(body));
         let mut memory = memory(&[(1000, text.len() as u32)]);
         memory[1000..1000 + text.len()].copy_from_slice(text.as_bytes());
         assert_eq!(crate::fd_write(&mut command, &mut memory, 1, 0, 1, 80), OK);
         let limit = ByteSize(1000);
-        assert_eq!(command.finish(0), if fits { Ok(()) } else { Err(Fault::OutputTooLarge { limit }) });
+        assert_eq!(
+            command.finish(0),
+            if fits {
+                Ok(())
+            } else {
+                Err(Fault::OutputTooLarge { limit })
+            }
+        );
         assert_eq!(recorder.body().len(), if fits { 1000 } else { 0 });
     }
 }
@@ -160,7 +191,13 @@ fn cgi_output_is_bounded_without_its_header() {
 #[test]
 fn one_call_copies_a_bounded_amount() {
     let (mut command, recorder) = command_of(
-        Grant { limits: Limits { response_body: ByteSize::mib(8), ..Limits::default() }, ..grant() },
+        Grant {
+            limits: Limits {
+                response_body: ByteSize::mib(8),
+                ..Limits::default()
+            },
+            ..grant()
+        },
         &vec![7; 3 << 20],
     );
     let mut memory = memory(&[(4096, 3 << 20)]);
@@ -173,7 +210,10 @@ fn one_call_copies_a_bounded_amount() {
     }
     assert_eq!(recorder.log(), [vec![7; 1 << 20]].concat());
     assert!(recorder.0.lock().unwrap().longest_log <= 16 << 10);
-    assert_eq!(crate::random_get(&mut command, &mut memory, 0, 2 << 20), Ok(Errno::INVAL));
+    assert_eq!(
+        crate::random_get(&mut command, &mut memory, 0, 2 << 20),
+        Ok(Errno::INVAL)
+    );
     // 4,294,967,295 vectors would need 32 GiB: those that are read lie in memory, and are 1024.
     memory.fill(0);
     assert_eq!(crate::fd_write(&mut command, &mut memory, 1, 0, u32::MAX, 80), OK);
@@ -185,22 +225,46 @@ fn descriptors_close_and_move() {
     let (mut command, recorder) = command(b"in");
     let mut memory = memory(&[(100, 3)]);
     memory[100..103].copy_from_slice(b"abc");
-    assert_eq!(crate::fd_write(&mut command, &mut memory, 0, 0, 1, 80), Ok(Errno::BADF));
-    assert_eq!(crate::fd_read(&mut command, &mut memory, 1, 0, 1, 80), Ok(Errno::BADF));
+    assert_eq!(
+        crate::fd_write(&mut command, &mut memory, 0, 0, 1, 80),
+        Ok(Errno::BADF)
+    );
+    assert_eq!(
+        crate::fd_read(&mut command, &mut memory, 1, 0, 1, 80),
+        Ok(Errno::BADF)
+    );
     // Standard error to where standard output was.
     assert_eq!(crate::fd_renumber(&mut command, &mut memory, 2, 1), OK);
     assert_eq!(crate::fd_write(&mut command, &mut memory, 1, 0, 1, 80), OK);
-    assert_eq!(crate::fd_write(&mut command, &mut memory, 2, 0, 1, 80), Ok(Errno::BADF));
-    assert_eq!(crate::fd_renumber(&mut command, &mut memory, 2, 1), Ok(Errno::BADF));
-    assert_eq!(crate::fd_renumber(&mut command, &mut memory, 1, 3), Ok(Errno::BADF));
+    assert_eq!(
+        crate::fd_write(&mut command, &mut memory, 2, 0, 1, 80),
+        Ok(Errno::BADF)
+    );
+    assert_eq!(
+        crate::fd_renumber(&mut command, &mut memory, 2, 1),
+        Ok(Errno::BADF)
+    );
+    assert_eq!(
+        crate::fd_renumber(&mut command, &mut memory, 1, 3),
+        Ok(Errno::BADF)
+    );
     assert_eq!(crate::fd_renumber(&mut command, &mut memory, 1, 1), OK);
     for fd in [0, 1] {
         assert_eq!(crate::fd_close(&mut command, &mut memory, fd), OK);
         assert_eq!(crate::fd_close(&mut command, &mut memory, fd), Ok(Errno::BADF));
     }
-    assert_eq!(crate::fd_close(&mut command, &mut memory, u32::MAX), Ok(Errno::BADF));
-    assert_eq!(crate::fd_write(&mut command, &mut memory, 1, 0, 1, 80), Ok(Errno::BADF));
-    assert_eq!(crate::fd_fdstat_get(&mut command, &mut memory, 1, 200), Ok(Errno::BADF));
+    assert_eq!(
+        crate::fd_close(&mut command, &mut memory, u32::MAX),
+        Ok(Errno::BADF)
+    );
+    assert_eq!(
+        crate::fd_write(&mut command, &mut memory, 1, 0, 1, 80),
+        Ok(Errno::BADF)
+    );
+    assert_eq!(
+        crate::fd_fdstat_get(&mut command, &mut memory, 1, 200),
+        Ok(Errno::BADF)
+    );
     assert_eq!(command.finish(0), Ok(()));
     assert_eq!((recorder.log(), recorder.body()), (b"abc".to_vec(), vec![]));
 }
@@ -211,16 +275,40 @@ fn streams_are_neither_files_nor_sockets() {
     let mut memory = memory(&[]);
     memory[200..300].fill(0xff);
     assert_eq!(crate::fd_fdstat_get(&mut command, &mut memory, 1, 200), OK);
-    assert_eq!((memory[200], long(&memory, 208), long(&memory, 216)), (0, 1 << 6 | 1 << 21 | 1 << 27, 0));
+    assert_eq!(
+        (memory[200], long(&memory, 208), long(&memory, 216)),
+        (0, 1 << 6 | 1 << 21 | 1 << 27, 0)
+    );
     assert_eq!(crate::fd_filestat_get(&mut command, &mut memory, 0, 200), OK);
     assert_eq!((memory[216], long(&memory, 224), long(&memory, 232)), (0, 1, 0));
-    assert_eq!(crate::fd_seek(&mut command, &mut memory, 0, 0, 0, 0), Ok(Errno::SPIPE));
-    assert_eq!(crate::fd_seek(&mut command, &mut memory, 3, 0, 0, 0), Ok(Errno::BADF));
-    assert_eq!(crate::fd_prestat_get(&mut command, &mut memory, 3, 0), Ok(Errno::BADF));
-    assert_eq!(crate::path_open(&mut command, &mut memory, 3, 0, 0, 0, 0, 0, 0, 0, 0), Ok(Errno::BADF));
-    assert_eq!(crate::path_open(&mut command, &mut memory, 0, 0, 0, 0, 0, 0, 0, 0, 0), Ok(Errno::NOTCAPABLE));
-    assert_eq!(crate::sock_send(&mut command, &mut memory, 1, 0, 0, 0, 0), Ok(Errno::NOTSOCK));
-    assert_eq!(crate::sock_send(&mut command, &mut memory, 9, 0, 0, 0, 0), Ok(Errno::BADF));
+    assert_eq!(
+        crate::fd_seek(&mut command, &mut memory, 0, 0, 0, 0),
+        Ok(Errno::SPIPE)
+    );
+    assert_eq!(
+        crate::fd_seek(&mut command, &mut memory, 3, 0, 0, 0),
+        Ok(Errno::BADF)
+    );
+    assert_eq!(
+        crate::fd_prestat_get(&mut command, &mut memory, 3, 0),
+        Ok(Errno::BADF)
+    );
+    assert_eq!(
+        crate::path_open(&mut command, &mut memory, 3, 0, 0, 0, 0, 0, 0, 0, 0),
+        Ok(Errno::BADF)
+    );
+    assert_eq!(
+        crate::path_open(&mut command, &mut memory, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        Ok(Errno::NOTCAPABLE)
+    );
+    assert_eq!(
+        crate::sock_send(&mut command, &mut memory, 1, 0, 0, 0, 0),
+        Ok(Errno::NOTSOCK)
+    );
+    assert_eq!(
+        crate::sock_send(&mut command, &mut memory, 9, 0, 0, 0, 0),
+        Ok(Errno::BADF)
+    );
 }
 
 #[test]
@@ -233,18 +321,33 @@ fn arguments_and_environment_reach_the_guest() {
     assert_eq!(crate::args_sizes_get(&mut command, &mut memory, 0, 4), OK);
     assert_eq!((word(&memory, 0), word(&memory, 4)), (2, 12));
     assert_eq!(crate::args_get(&mut command, &mut memory, 8, 100), OK);
-    assert_eq!((word(&memory, 8), word(&memory, 12), &memory[100..112]), (100, 105, &b"echo\0--fast\0"[..]));
+    assert_eq!(
+        (word(&memory, 8), word(&memory, 12), &memory[100..112]),
+        (100, 105, &b"echo\0--fast\0"[..])
+    );
     assert_eq!(crate::environ_sizes_get(&mut command, &mut memory, 0, 4), OK);
     let (count, size) = (word(&memory, 0), word(&memory, 4));
     assert!(count > 10 && size > 200);
     assert_eq!(crate::environ_get(&mut command, &mut memory, 200, 1000), OK);
-    assert_eq!((word(&memory, 200), &memory[1000..1008]), (1000, &b"LEVEL=3\0"[..]));
+    assert_eq!(
+        (word(&memory, 200), &memory[1000..1008]),
+        (1000, &b"LEVEL=3\0"[..])
+    );
     // To the last byte of memory, and one byte beyond.
     let end = memory.len() as u32;
     assert_eq!(crate::environ_get(&mut command, &mut memory, 0, end - size), OK);
-    assert_eq!(crate::environ_get(&mut command, &mut memory, 0, end - size + 1), Ok(Errno::FAULT));
-    assert_eq!(crate::environ_get(&mut command, &mut memory, end - 4 * count, 0), OK);
-    assert_eq!(crate::environ_get(&mut command, &mut memory, end - 4 * count + 1, 0), Ok(Errno::FAULT));
+    assert_eq!(
+        crate::environ_get(&mut command, &mut memory, 0, end - size + 1),
+        Ok(Errno::FAULT)
+    );
+    assert_eq!(
+        crate::environ_get(&mut command, &mut memory, end - 4 * count, 0),
+        OK
+    );
+    assert_eq!(
+        crate::environ_get(&mut command, &mut memory, end - 4 * count + 1, 0),
+        Ok(Errno::FAULT)
+    );
 }
 
 #[test]
@@ -262,8 +365,14 @@ fn clocks_advance() {
             long(&memory, 8) <= before
         } {}
     }
-    assert_eq!(crate::clock_time_get(&mut command, &mut memory, 4, 0, 8), Ok(Errno::INVAL));
-    assert_eq!(crate::clock_time_get(&mut command, &mut memory, 0, 0, 4089), Ok(Errno::FAULT));
+    assert_eq!(
+        crate::clock_time_get(&mut command, &mut memory, 4, 0, 8),
+        Ok(Errno::INVAL)
+    );
+    assert_eq!(
+        crate::clock_time_get(&mut command, &mut memory, 0, 0, 4089),
+        Ok(Errno::FAULT)
+    );
 }
 
 #[test]
@@ -282,7 +391,10 @@ fn signals_end_a_guest_unless_they_are_ignored() {
     let (mut command, _) = command(b"");
     assert_eq!(crate::proc_raise(&mut command, &mut [], 0), OK);
     assert_eq!(crate::proc_raise(&mut command, &mut [], 31), Ok(Errno::INVAL));
-    assert!(matches!(crate::proc_raise(&mut command, &mut [], 6), Err(Stop::Fault(Fault::Trap { .. }))));
+    assert!(matches!(
+        crate::proc_raise(&mut command, &mut [], 6),
+        Err(Stop::Fault(Fault::Trap { .. }))
+    ));
 }
 
 /// Subscriptions at address 0, each `(kind, clock or fd, timeout, flags)`, with their index as userdata.
@@ -324,9 +436,15 @@ fn a_wait_ends_at_its_earliest_clock() {
         }
     }
     assert!(waits >= 1 && before.elapsed() >= Duration::from_millis(5));
-    assert_eq!((word(&memory, 2000), long(&memory, 1000), memory[1010]), (1, 1, 0));
+    assert_eq!(
+        (word(&memory, 2000), long(&memory, 1000), memory[1010]),
+        (1, 1, 0)
+    );
     // The next wait begins anew.
-    assert!(matches!(crate::poll_oneoff(&mut command, &mut memory, 0, 1000, 1, 2000), Ok(Poll::Until(_))));
+    assert!(matches!(
+        crate::poll_oneoff(&mut command, &mut memory, 0, 1000, 1, 2000),
+        Ok(Poll::Until(_))
+    ));
 }
 
 #[test]
@@ -353,7 +471,13 @@ fn what_has_happened_does_not_wait() {
     let event = |index: usize| {
         let at = 1000 + index * 32;
         let error = Errno(u16::from_le_bytes([memory[at + 8], memory[at + 9]]));
-        (long(&memory, at), error, memory[at + 10], long(&memory, at + 16), memory[at + 24])
+        (
+            long(&memory, at),
+            error,
+            memory[at + 10],
+            long(&memory, at + 16),
+            memory[at + 24],
+        )
     };
     assert_eq!(event(0), (1, Errno::SUCCESS, 1, 3, 0));
     assert_eq!(event(1), (2, Errno::SUCCESS, 2, 1000, 0));
@@ -384,7 +508,10 @@ fn the_table_says_what_the_functions_are() {
     use crate::{FUNCTIONS, ValueType, function};
     assert_eq!(FUNCTIONS.len(), 46);
     let seek = function("fd_seek").unwrap();
-    assert_eq!(seek.parameters, [ValueType::I32, ValueType::I64, ValueType::I32, ValueType::I32]);
+    assert_eq!(
+        seek.parameters,
+        [ValueType::I32, ValueType::I64, ValueType::I32, ValueType::I32]
+    );
     assert_eq!(seek.result, Some(ValueType::I32));
     assert_eq!(function("proc_exit").unwrap().result, None);
     assert_eq!(function("sock_open"), None);

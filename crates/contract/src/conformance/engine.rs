@@ -14,9 +14,13 @@
 use super::guest::{
     Ended, MEMORY, RESPONSE_BODY, Running, compile, grant, image, input, load, ticking, wasm,
 };
-use crate::{ByteSize, Engine, Fault, Grant, Image, Limits, PrepareError, Protocol, SpawnError, Step, is_reserved_variable};
+use crate::{
+    ByteSize, Engine, Fault, Grant, Image, Limits, PrepareError, Protocol, SpawnError, Step,
+    is_reserved_variable,
+};
 use std::{
     collections::HashSet,
+    panic::{self, AssertUnwindSafe},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -60,12 +64,23 @@ cases! {
     compiled_code_loads_and_other_bytes_do_not,
 }
 
-/// Runs every case, printing its name before it begins. Panics at the first that is broken.
+/// Runs every case, printing its name before it begins.
+///
+/// # Panics
+/// At the end, with the names of the cases that are broken.
 pub fn run_all(engine: &dyn Engine) {
+    let mut broken = Vec::new();
     for (name, case) in CASES {
         println!("engine {}: {name}", engine.name());
-        case(engine);
+        if panic::catch_unwind(AssertUnwindSafe(|| case(engine))).is_err() {
+            broken.push(*name);
+        }
     }
+    assert!(
+        broken.is_empty(),
+        "engine {} breaks its contract: {broken:?}",
+        engine.name()
+    );
 }
 
 /// What the suite's guests import, and two helpers. Memory up to 64 is scratch.
@@ -132,7 +147,10 @@ fn serve(image: &Arc<dyn Image>, grant: &Grant, body: &[u8]) -> (Ended, String) 
     let mut running = Running::spawn(image, grant, body);
     let ended = running.finish();
     if let Err((fault, _)) = &ended {
-        assert!(running.said().record().head.is_none(), "a sandbox that failed ({fault}) has not answered");
+        assert!(
+            running.said().record().head.is_none(),
+            "a sandbox that failed ({fault}) has not answered"
+        );
     }
     let text = running.said().text();
     (ended, text)
@@ -159,7 +177,10 @@ fn preempt(running: &mut Running, times: u32) {
     let times = running.preempted + times;
     while running.preempted < times {
         let step = running.step();
-        assert!(matches!(step, Step::Preempted), "it should be preempted, but: {step:?}");
+        assert!(
+            matches!(step, Step::Preempted),
+            "it should be preempted, but: {step:?}"
+        );
     }
 }
 
@@ -184,7 +205,9 @@ pub fn standard_input_becomes_standard_output(engine: &dyn Engine) {
     let image = echo(engine);
     ticking(engine, || {
         for size in [0, 1, 1000, 100_000, 100_001, 3 << 20] {
-            let body: Vec<u8> = (0..size).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+            let body: Vec<u8> = (0..size)
+                .map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+                .collect();
             let mut running = Running::spawn(&image, &grant(), &body);
             running.finish().expect("it answers");
             let record = running.said().record();
@@ -300,7 +323,12 @@ pub fn a_sandbox_shows_nothing_of_those_before_it(engine: &dyn Engine) {
                 }
                 drop(running);
                 let next = if round % 2 == 0 { &first } else { &second };
-                assert_eq!(answer(next, &grant(), b"c"), CLEAN, "after {:?}", char::from(ending));
+                assert_eq!(
+                    answer(next, &grant(), b"c"),
+                    CLEAN,
+                    "after {:?}",
+                    char::from(ending)
+                );
             }
         }
     });
@@ -327,8 +355,9 @@ pub fn sandboxes_do_not_see_each_other(engine: &dyn Engine) {
         ),
     );
     ticking(engine, || {
-        let mut running: Vec<_> =
-            (b'a'..b'i').map(|letter| (letter, Running::spawn(&image, &grant(), &[letter]))).collect();
+        let mut running: Vec<_> = (b'a'..b'i')
+            .map(|letter| (letter, Running::spawn(&image, &grant(), &[letter])))
+            .collect();
         let (mut ended, mut turns) = (0, 0);
         while !running.is_empty() {
             running.retain_mut(|(letter, running)| {
@@ -367,7 +396,10 @@ pub fn only_the_grant_and_the_request_are_visible(engine: &dyn Engine) {
     let text = ticking(engine, || answer(&image, &grant, b"body"));
     let (arguments, environment) = text.split_once('\n').expect("two lists");
     assert_eq!(arguments, "guest\0--fast\0two words\0");
-    let variables: Vec<_> = environment.split_terminator('\0').filter_map(|text| text.split_once('=')).collect();
+    let variables: Vec<_> = environment
+        .split_terminator('\0')
+        .filter_map(|text| text.split_once('='))
+        .collect();
     for expected in [
         ("LEVEL", "3"),
         ("GATEWAY_INTERFACE", "CGI/1.1"),
@@ -383,9 +415,14 @@ pub fn only_the_grant_and_the_request_are_visible(engine: &dyn Engine) {
     ] {
         assert!(variables.contains(&expected), "{expected:?} is in {variables:?}");
     }
-    let others: Vec<_> =
-        variables.iter().filter(|(name, _)| *name != "LEVEL" && !is_reserved_variable(name)).collect();
-    assert!(others.is_empty(), "neither the manifest nor the request says {others:?}");
+    let others: Vec<_> = variables
+        .iter()
+        .filter(|(name, _)| *name != "LEVEL" && !is_reserved_variable(name))
+        .collect();
+    assert!(
+        others.is_empty(),
+        "neither the manifest nor the request says {others:?}"
+    );
 }
 
 /// No two sandboxes get the same random bytes.
@@ -496,7 +533,10 @@ pub fn an_endless_loop_is_preempted_and_can_be_dropped(engine: &dyn Engine) {
         for round in 0..5 {
             for running in &mut spinning {
                 preempt(running, 1);
-                assert_eq!(answer(&echo, &grant(), &[b'a' + round]), char::from(b'a' + round).to_string());
+                assert_eq!(
+                    answer(&echo, &grant(), &[b'a' + round]),
+                    char::from(b'a' + round).to_string()
+                );
             }
         }
         drop(spinning);
@@ -531,7 +571,9 @@ pub fn a_preempted_computation_comes_out_right(engine: &dyn Engine) {
     let expected = |letter: u8| {
         let (mut mix, mut sum, mut all) = (u64::from(letter), 0.0_f64, 0);
         for n in 0..ROUNDS {
-            mix = mix.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            mix = mix
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             #[expect(clippy::cast_precision_loss, reason = "as f32.convert_i32_u does")]
             let n = n as f32;
             sum = sum * 0.5 + f64::from(f32::from(letter) * n);
@@ -540,8 +582,9 @@ pub fn a_preempted_computation_comes_out_right(engine: &dyn Engine) {
         format!("{mix} {} {all} ", sum.to_bits())
     };
     ticking(engine, || {
-        let mut running: Vec<_> =
-            (b'a'..b'm').map(|letter| (letter, Running::spawn(&image, &grant(), &[letter]))).collect();
+        let mut running: Vec<_> = (b'a'..b'm')
+            .map(|letter| (letter, Running::spawn(&image, &grant(), &[letter])))
+            .collect();
         let mut preempted = 0;
         while !running.is_empty() {
             running.retain_mut(|(letter, running)| {
@@ -559,7 +602,9 @@ pub fn a_preempted_computation_comes_out_right(engine: &dyn Engine) {
 /// Code that runs before `_start` is untrusted, too.
 pub fn an_endless_start_section_is_preempted(engine: &dyn Engine) {
     let section = |body: &str| {
-        command(&format!(r#"(func $section {body}) (start $section) (func (export "_start") (call $say (i32.const 1)))"#))
+        command(&format!(
+            r#"(func $section {body}) (start $section) (func (export "_start") (call $say (i32.const 1)))"#
+        ))
     };
     let spin = image(engine, &section(SPIN));
     let trap = image(engine, &section("(unreachable)"));
@@ -612,17 +657,26 @@ pub fn memory_grows_to_its_limit_and_no_further(engine: &dyn Engine) {
             assert_eq!(answer(&modest, &grant(), b""), "1 0 ");
         }
         // The limit is the grant's, not the image's.
-        let limits = Limits { memory: ByteSize(10 << 16), ..grant().limits };
+        let limits = Limits {
+            memory: ByteSize(10 << 16),
+            ..grant().limits
+        };
         assert_eq!(answer(&growing, &Grant { limits, ..grant() }, b""), "10 5 ");
     });
 }
 
 /// A guest that was refused memory and then failed is told to its owner as out of memory.
 pub fn a_failure_after_refused_memory_says_so(engine: &dyn Engine) {
-    for (failure, grows) in
-        [("(unreachable)", true), ("(call $proc_exit (i32.const 1))", true), ("(unreachable)", false)]
-    {
-        let grow = if grows { "(drop (memory.grow (i32.const 63)))" } else { "(drop (memory.grow (i32.const 62)))" };
+    for (failure, grows) in [
+        ("(unreachable)", true),
+        ("(call $proc_exit (i32.const 1))", true),
+        ("(unreachable)", false),
+    ] {
+        let grow = if grows {
+            "(drop (memory.grow (i32.const 63)))"
+        } else {
+            "(drop (memory.grow (i32.const 62)))"
+        };
         let image = image(engine, &start(&format!("{grow} {failure}")));
         ticking(engine, || match fault(&image, &grant(), b"") {
             Fault::OutOfMemory { limit, reason } if grows => {
@@ -664,13 +718,22 @@ pub fn memory_beyond_the_limit_from_the_beginning_is_refused(engine: &dyn Engine
 
 /// Output ends at its limit, and not before.
 pub fn endless_output_is_ended(engine: &dyn Engine) {
-    let endless = image(engine, &start("(loop $more (call $print (i32.const 0) (i32.const 65536)) (br $more))"));
+    let endless = image(
+        engine,
+        &start("(loop $more (call $print (i32.const 0) (i32.const 65536)) (br $more))"),
+    );
     let echo = echo(engine);
     ticking(engine, || {
-        assert_eq!(fault(&endless, &grant(), b""), Fault::OutputTooLarge { limit: RESPONSE_BODY });
+        assert_eq!(
+            fault(&endless, &grant(), b""),
+            Fault::OutputTooLarge { limit: RESPONSE_BODY }
+        );
         let body = vec![b'x'; RESPONSE_BODY.bytes() + 1];
         assert_eq!(answer(&echo, &grant(), &body[1..]).len(), RESPONSE_BODY.bytes());
-        assert_eq!(fault(&echo, &grant(), &body), Fault::OutputTooLarge { limit: RESPONSE_BODY });
+        assert_eq!(
+            fault(&echo, &grant(), &body),
+            Fault::OutputTooLarge { limit: RESPONSE_BODY }
+        );
     });
 }
 
@@ -689,14 +752,20 @@ pub fn a_closed_output_stays_closed(engine: &dyn Engine) {
         let mut running = Running::spawn(&image, &grant(), b"");
         running.finish().expect("it answers");
         let record = running.said().record();
-        assert_eq!((record.body.as_slice(), record.log.as_slice()), (&b"1 "[..], &b"0 8 8 "[..]));
+        assert_eq!(
+            (record.body.as_slice(), record.log.as_slice()),
+            (&b"1 "[..], &b"0 8 8 "[..])
+        );
     });
 }
 
 /// Standard error goes to the log as it is written, whatever becomes of the guest.
 pub fn standard_error_reaches_the_log(engine: &dyn Engine) {
     for end in ["", "(unreachable)", SPIN] {
-        let image = image(engine, &start(&format!("(call $number (i32.const 2) (i64.const 12345)) {end}")));
+        let image = image(
+            engine,
+            &start(&format!("(call $number (i32.const 2) (i64.const 12345)) {end}")),
+        );
         ticking(engine, || {
             let mut running = Running::spawn(&image, &grant(), b"");
             if end == SPIN {
@@ -711,17 +780,31 @@ pub fn standard_error_reaches_the_log(engine: &dyn Engine) {
 
 /// With the CGI protocol, output begins with a header; output without one is a fault.
 pub fn a_cgi_response_is_told_apart(engine: &dyn Engine) {
-    let grant = Grant { protocol: Protocol::Cgi, ..grant() };
+    let grant = Grant {
+        protocol: Protocol::Cgi,
+        ..grant()
+    };
     let echo = echo(engine);
     ticking(engine, || {
-        let mut running = Running::spawn(&echo, &grant, b"Status: 404 Not Found\nContent-Type: text/html\n\n<p>");
+        let mut running = Running::spawn(
+            &echo,
+            &grant,
+            b"Status: 404 Not Found\nContent-Type: text/html\n\n<p>",
+        );
         running.finish().expect("it answers");
         let record = running.said().record();
         let head = record.head.as_ref().expect("a head");
         assert_eq!((head.status, record.body.as_slice()), (404, &b"<p>"[..]));
         assert_eq!(head.headers, [("Content-Type".to_owned(), b"text/html".to_vec())]);
-        for wrong in ["", "hello", "Content-Type: text/plain\nTransfer-Encoding: chunked\n\n"] {
-            assert!(matches!(fault(&echo, &grant, wrong.as_bytes()), Fault::BadOutput { .. }), "{wrong}");
+        for wrong in [
+            "",
+            "hello",
+            "Content-Type: text/plain\nTransfer-Encoding: chunked\n\n",
+        ] {
+            assert!(
+                matches!(fault(&echo, &grant, wrong.as_bytes()), Fault::BadOutput { .. }),
+                "{wrong}"
+            );
         }
     });
 }
@@ -744,7 +827,9 @@ pub fn hostile_pointers_are_answered(engine: &dyn Engine) {
     ];
     let body: String = calls.iter().map(|call| format!("(call $say {call})")).collect();
     let image = image(engine, &start(&body));
-    ticking(engine, || assert_eq!(answer(&image, &grant(), b"input"), "21 ".repeat(calls.len())));
+    ticking(engine, || {
+        assert_eq!(answer(&image, &grant(), b"input"), "21 ".repeat(calls.len()))
+    });
 }
 
 /// A guest that sleeps for 20 ms, then says how many events there were.
@@ -880,7 +965,9 @@ pub fn a_renewed_sandbox_keeps_its_memory(engine: &dyn Engine) {
 pub fn usage_is_told(engine: &dyn Engine) {
     let image = image(
         engine,
-        &start("(drop (memory.grow (i32.const 8))) (if (i32.eq (call $letter) (i32.const 116)) (then (unreachable)))"),
+        &start(
+            "(drop (memory.grow (i32.const 8))) (if (i32.eq (call $letter) (i32.const 116)) (then (unreachable)))",
+        ),
     );
     ticking(engine, || {
         for body in [b"-", b"t"] {
@@ -902,7 +989,10 @@ pub fn code_that_cannot_run_is_refused(engine: &dyn Engine) {
     let good = start("(call $say (i32.const 1))");
     let malformed = |bytes: &[u8], what: &str| match compile(engine, bytes) {
         Err(PrepareError::Malformed(reason)) => assert!(!reason.is_empty()),
-        other => panic!("{what} should be malformed, but: {:?}", other.map(|artefact| artefact.len())),
+        other => panic!(
+            "{what} should be malformed, but: {:?}",
+            other.map(|artefact| artefact.len())
+        ),
     };
     malformed(b"", "nothing");
     malformed(b"\x7fELF\x02\x01\x01", "an ELF header");
@@ -911,7 +1001,10 @@ pub fn code_that_cannot_run_is_refused(engine: &dyn Engine) {
         malformed(&good[..length], "a part of a module");
     }
     // Stack underflow, a type that is not there, a call to nothing.
-    malformed(&wasm(r#"(module (func (export "_start") drop) (memory (export "memory") 1))"#), "an invalid function");
+    malformed(
+        &wasm(r#"(module (func (export "_start") drop) (memory (export "memory") 1))"#),
+        "an invalid function",
+    );
     malformed(
         b"\0asm\x01\0\0\0\x03\x02\x01\x07\x0a\x04\x01\x02\0\x0b",
         "a function of a type that is not there",
@@ -919,7 +1012,10 @@ pub fn code_that_cannot_run_is_refused(engine: &dyn Engine) {
 
     let refused = |text: &str, named: &str| match compile(engine, &wasm(text)) {
         Err(PrepareError::Unsupported(reason) | PrepareError::Malformed(reason)) => {
-            assert!(reason.to_lowercase().contains(named), "{text}: `{reason}` names {named}");
+            assert!(
+                reason.to_lowercase().contains(named),
+                "{text}: `{reason}` names {named}"
+            );
         }
         Err(other) => panic!("{text} should be unsupported, but: {other}"),
         Ok(_) => panic!("{text} should be unsupported, but it compiled"),
@@ -929,14 +1025,38 @@ pub fn code_that_cannot_run_is_refused(engine: &dyn Engine) {
     let wasi = r#"import "wasi_snapshot_preview1""#;
     refused("(component)", "component");
     refused(&format!("(module {MEMORY})"), "_start");
-    refused(&format!(r#"(module {MEMORY} (func (export "_start") (param i32)))"#), "_start");
-    refused(&format!(r#"(module {MEMORY} (global (export "_start") i32 (i32.const 1)))"#), "_start");
-    refused(&format!(r#"(module (import "env" "thing" (func)) {MEMORY} {START})"#), "env");
-    refused(&format!(r#"(module ({wasi} "fd_teleport" (func)) {MEMORY} {START})"#), "fd_teleport");
-    refused(&format!(r#"(module ({wasi} "fd_close" (func)) {MEMORY} {START})"#), "fd_close");
-    refused(&format!(r#"(module ({wasi} "fd_close" (global i32)) {MEMORY} {START})"#), "fd_close");
-    refused(&format!(r#"(module (import "env" "memory" (memory 1)) {START})"#), "env");
-    refused(&format!(r#"(module (memory (export "memory") i64 1) {START})"#), "memory");
+    refused(
+        &format!(r#"(module {MEMORY} (func (export "_start") (param i32)))"#),
+        "_start",
+    );
+    refused(
+        &format!(r#"(module {MEMORY} (global (export "_start") i32 (i32.const 1)))"#),
+        "_start",
+    );
+    refused(
+        &format!(r#"(module (import "env" "thing" (func)) {MEMORY} {START})"#),
+        "env",
+    );
+    refused(
+        &format!(r#"(module ({wasi} "fd_teleport" (func)) {MEMORY} {START})"#),
+        "fd_teleport",
+    );
+    refused(
+        &format!(r#"(module ({wasi} "fd_close" (func)) {MEMORY} {START})"#),
+        "fd_close",
+    );
+    refused(
+        &format!(r#"(module ({wasi} "fd_close" (global i32)) {MEMORY} {START})"#),
+        "fd_close",
+    );
+    refused(
+        &format!(r#"(module (import "env" "memory" (memory 1)) {START})"#),
+        "env",
+    );
+    refused(
+        &format!(r#"(module (memory (export "memory") i64 1) {START})"#),
+        "memory",
+    );
 }
 
 /// Compiled code loads as often as asked; bytes that no engine made do not load.
@@ -944,7 +1064,10 @@ pub fn compiled_code_loads_and_other_bytes_do_not(engine: &dyn Engine) {
     assert!(!engine.name().is_empty() && !engine.fingerprint().is_empty());
     let artefact = compile(engine, &start("(call $say (i32.const 1))")).expect("it compiles");
     ticking(engine, || {
-        let images = [load(engine, &artefact).expect("it loads"), load(engine, &artefact).expect("it loads again")];
+        let images = [
+            load(engine, &artefact).expect("it loads"),
+            load(engine, &artefact).expect("it loads again"),
+        ];
         for image in &images {
             assert_eq!(answer(image, &grant(), b""), "1 ");
         }
@@ -953,7 +1076,13 @@ pub fn compiled_code_loads_and_other_bytes_do_not(engine: &dyn Engine) {
         drop(images);
         running.finish().expect("it answers");
     });
-    for garbage in [&b""[..], b"garbage", &[0; 4096], b"\x7fELF\x02\x01\x01\0 and no more", b"\0asm\x01\0\0\0"] {
+    for garbage in [
+        &b""[..],
+        b"garbage",
+        &[0; 4096],
+        b"\x7fELF\x02\x01\x01\0 and no more",
+        b"\0asm\x01\0\0\0",
+    ] {
         match load(engine, garbage) {
             Err(PrepareError::Artefact(reason)) => assert!(!reason.is_empty()),
             Err(other) => panic!("it should not load as an artefact, but: {other}"),

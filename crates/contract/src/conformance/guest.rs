@@ -1,8 +1,9 @@
 //! How the engine suite, and an engine's own tests and benches, get a guest from text to its end.
 
 use crate::{
-    Artefact, ByteSize, Code, CodeKind, CoreId, Digest, Engine, Fault, Grant, HeadBuilder, Image, Input, Limits,
-    PrepareError, Protocol, RequestId, ResponseHead, ResponseSink, Sandbox, Step, Usage, VersionNumber,
+    Artefact, ByteSize, Code, CodeKind, CoreId, Digest, Engine, Fault, Grant, HeadBuilder, Image, Input,
+    Limits, PrepareError, Protocol, RequestId, ResponseHead, ResponseSink, Sandbox, Step, Usage,
+    VersionNumber,
 };
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -38,10 +39,16 @@ pub fn grant() -> Grant {
             function: "guest".parse().expect("a name"),
         },
         version: VersionNumber(NonZeroU32::MIN),
-        limits: Limits { memory: MEMORY, response_body: RESPONSE_BODY, ..Limits::default() },
+        limits: Limits {
+            memory: MEMORY,
+            response_body: RESPONSE_BODY,
+            ..Limits::default()
+        },
         environment: Vec::new(),
         arguments: Vec::new(),
-        protocol: Protocol::Raw { content_type: "text/plain".to_owned() },
+        protocol: Protocol::Raw {
+            content_type: "text/plain".to_owned(),
+        },
     }
 }
 
@@ -74,7 +81,10 @@ impl Recorder {
 
 impl ResponseSink for Recorder {
     fn head(&mut self, head: ResponseHead) {
-        assert!(self.record().head.replace(head).is_none(), "a response has one head");
+        assert!(
+            self.record().head.replace(head).is_none(),
+            "a response has one head"
+        );
     }
     fn body(&mut self, chunk: Bytes) {
         let mut record = self.record();
@@ -92,22 +102,39 @@ pub fn input(body: &[u8]) -> (Input, Recorder) {
     let recorder = Recorder::default();
     let id = RequestId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)));
     let mut head = HeadBuilder::new("POST", "/function/guest/path%20info?query=1", 256);
-    head.header("Host", b"suite.example").header("X-Suite", b"yes").header("Content-Type", b"text/plain");
+    head.header("Host", b"suite.example")
+        .header("X-Suite", b"yes")
+        .header("Content-Type", b"text/plain");
     let mut head = Box::new(head.build(id));
     head.set_script("/function/guest".len());
-    (Input { head, body: Bytes::copy_from_slice(body), response: Box::new(recorder.clone()) }, recorder)
+    (
+        Input {
+            head,
+            body: Bytes::copy_from_slice(body),
+            response: Box::new(recorder.clone()),
+        },
+        recorder,
+    )
 }
 
 /// Compiles code, or says why not.
 pub fn compile(engine: &dyn Engine, bytes: &[u8]) -> Result<Vec<u8>, PrepareError> {
-    engine.compile(&Code { kind: CodeKind::WasmCommand, bytes })
+    engine.compile(&Code {
+        kind: CodeKind::WasmCommand,
+        bytes,
+    })
 }
 
 /// Loads compiled code from a file of its own.
 pub fn load(engine: &dyn Engine, artefact: &[u8]) -> Result<Arc<dyn Image>, PrepareError> {
     let mut file = tempfile::tempfile().expect("a temporary file can be made");
-    file.write_all(artefact).and_then(|()| file.rewind()).expect("a temporary file can be written");
-    engine.load(Artefact { file, digest: Digest(Sha256::digest(artefact).into()) })
+    file.write_all(artefact)
+        .and_then(|()| file.rewind())
+        .expect("a temporary file can be written");
+    engine.load(Artefact {
+        file,
+        digest: Digest(Sha256::digest(artefact).into()),
+    })
 }
 
 /// A module's binary from its text.
@@ -150,7 +177,11 @@ impl Bell {
             }
             assert!(now < patience, "the sandbox waits and is never woken");
             let end = until.unwrap_or(patience).min(patience);
-            rung = self.changed.wait_timeout(rung, end - now).unwrap_or_else(PoisonError::into_inner).0;
+            rung = self
+                .changed
+                .wait_timeout(rung, end - now)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         *rung = false;
     }
@@ -175,7 +206,9 @@ impl Running {
     /// Spawns a sandbox that must be had.
     pub fn spawn(image: &Arc<dyn Image>, grant: &Grant, body: &[u8]) -> Self {
         let (input, recorder) = input(body);
-        let sandbox = image.spawn(&Arc::new(grant.clone()), input).expect("a sandbox can be spawned");
+        let sandbox = image
+            .spawn(&Arc::new(grant.clone()), input)
+            .expect("a sandbox can be spawned");
         Self::new(sandbox, recorder)
     }
 
@@ -183,7 +216,14 @@ impl Running {
     pub fn new(sandbox: Box<dyn Sandbox>, recorder: Recorder) -> Self {
         let bell = Arc::<Bell>::default();
         let waker = bell.clone().into();
-        Self { sandbox, bell, waker, recorder, preempted: 0, waited: 0 }
+        Self {
+            sandbox,
+            bell,
+            waker,
+            recorder,
+            preempted: 0,
+            waited: 0,
+        }
     }
 
     /// What it said so far.
@@ -195,7 +235,10 @@ impl Running {
     pub fn turn(&mut self) -> Option<Ended> {
         match self.step() {
             Step::Done(usage) => {
-                assert!(self.recorder.record().head.is_some(), "a sandbox that is done has answered");
+                assert!(
+                    self.recorder.record().head.is_some(),
+                    "a sandbox that is done has answered"
+                );
                 Some(Ok(usage))
             }
             Step::Fault(fault, usage) => Some(Err((fault, usage))),
@@ -219,7 +262,10 @@ impl Running {
         loop {
             match self.step() {
                 Step::Done(usage) => {
-                    assert!(self.recorder.record().head.is_some(), "a sandbox that is done has answered");
+                    assert!(
+                        self.recorder.record().head.is_some(),
+                        "a sandbox that is done has answered"
+                    );
                     return Ok(usage);
                 }
                 Step::Fault(fault, usage) => return Err((fault, usage)),
