@@ -1,8 +1,7 @@
 //! What a module must be before it is worth compiling, in words that its author understands.
 
 use contract::PrepareError;
-use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, Validator, WasmFeatures};
-
+use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, ValType, Validator, WasmFeatures};
 
 
 fn unsupported<T>(what: impl Into<String>) -> Result<T, PrepareError> {
@@ -22,11 +21,15 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
             "it is a component; this node runs core modules that are WASI 0.1 commands (build for wasm32-wasip1)",
         );
     }
-    if let Err(error) = Validator::new_with_features(features).validate_all(bytes) {
-        // A module that is valid with every feature on is not malformed, only ahead of us.
-        let ahead = Validator::new_with_features(WasmFeatures::all()).validate_all(bytes).is_ok();
-        return if ahead { unsupported(error.to_string()) } else { Err(PrepareError::Malformed(error.to_string())) };
-    }
+    let types = match Validator::new_with_features(features).validate_all(bytes) {
+        Ok(types) => types,
+        Err(error) => {
+            // A module that is valid with every feature on is not malformed, only ahead of us.
+            let ahead = Validator::new_with_features(WasmFeatures::all()).validate_all(bytes).is_ok();
+            return if ahead { unsupported(error.to_string()) } else { Err(PrepareError::Malformed(error.to_string())) };
+        }
+    };
+    let types = types.as_ref();
     let malformed = |error: wasmparser::BinaryReaderError| PrepareError::Malformed(error.to_string());
     let (mut start, mut memory) = (false, false);
     for payload in Parser::new(0).parse_all(bytes) {
@@ -41,19 +44,31 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
                             wasi::MODULE
                         ));
                     }
-                    if !matches!(import.ty, TypeRef::Func(_) | TypeRef::FuncExact(_)) {
-                        return unsupported(format!("it imports `{name}`, which is not a function there"));
-                    }
-                    if !wasi::function(import.name).is_some() {
+                    let (TypeRef::Func(index) | TypeRef::FuncExact(index)) = import.ty else {
+                        return unsupported(format!("it imports `{name}`, which is a function there and nothing else"));
+                    };
+                    let Some(function) = wasi::function(import.name) else {
                         return unsupported(format!("it imports `{name}`, which WASI 0.1 does not have"));
+                    };
+                    let parameters: Vec<_> = function.parameters.iter().copied().map(value).collect();
+                    let result: Vec<_> = function.result.into_iter().map(value).collect();
+                    let its = types[types.core_type_at_in_module(index)].unwrap_func();
+                    if its.params() != parameters || its.results() != result {
+                        return unsupported(format!("it imports `{name}` as {its}, which is not its type in WASI 0.1"));
                     }
                 }
             }
             Payload::ExportSection(exports) => {
                 for export in exports {
                     let export = export.map_err(malformed)?;
-                    start |= export.name == "_start" && export.kind == ExternalKind::Func;
                     memory |= export.name == "memory" && export.kind == ExternalKind::Memory;
+                    if export.name == "_start" && export.kind == ExternalKind::Func {
+                        let its = types[types.core_function_at(export.index)].unwrap_func();
+                        if !its.params().is_empty() || !its.results().is_empty() {
+                            return unsupported(format!("its `_start` is {its}; a command's takes and returns nothing"));
+                        }
+                        start = true;
+                    }
                 }
             }
             _ => {}
@@ -68,4 +83,11 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
         return unsupported("it exports no `memory`, which a WASI 0.1 command must");
     }
     Ok(())
+}
+
+fn value(of: wasi::ValueType) -> ValType {
+    match of {
+        wasi::ValueType::I32 => ValType::I32,
+        wasi::ValueType::I64 => ValType::I64,
+    }
 }
