@@ -67,7 +67,9 @@ impl Picture {
             .jpeg_set_out_colorspace(ColorSpace::RGB);
         let mut decoder = JpegDecoder::new_with_options(ZCursor::new(input), options);
         decoder.decode_headers().map_err(decode_error)?;
-        let info = decoder.info().ok_or_else(|| Error::Decode("it has no frame header".to_owned()))?;
+        let info = decoder
+            .info()
+            .ok_or_else(|| Error::Decode("it has no frame header".to_owned()))?;
         let (width, height) = (usize::from(info.width), usize::from(info.height));
         if width > SIDE_LIMIT || height > SIDE_LIMIT || width * height > PIXEL_LIMIT {
             return Err(Error::TooLarge { width, height });
@@ -82,19 +84,35 @@ impl Picture {
 
 /// The decoder's reason on one line.
 fn decode_error(error: impl fmt::Debug) -> Error {
-    Error::Decode(format!("{error:?}").split_whitespace().collect::<Vec<_>>().join(" "))
+    Error::Decode(
+        format!("{error:?}")
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" "),
+    )
 }
 
 /// Runs `transform` from standard input to standard output. On an error: `program: message` on standard error, nothing
 /// on standard output, exit code 1.
-pub fn filter<E: fmt::Display>(program: &str, transform: impl FnOnce(&[u8]) -> Result<Vec<u8>, E>) -> ExitCode {
+pub fn filter<E: fmt::Display>(
+    program: &str,
+    transform: impl FnOnce(&[u8]) -> Result<Vec<u8>, E>,
+) -> ExitCode {
     let mut input = Vec::new();
-    let message = match io::stdin().lock().take(INPUT_LIMIT as u64 + 1).read_to_end(&mut input) {
+    let message = match io::stdin()
+        .lock()
+        .take(INPUT_LIMIT as u64 + 1)
+        .read_to_end(&mut input)
+    {
         Err(error) => format!("standard input cannot be read: {error}"),
         Ok(length) if length > INPUT_LIMIT => format!("the input is longer than {INPUT_LIMIT} bytes"),
         Ok(_) => match transform(&input) {
             Err(error) => error.to_string(),
-            Ok(output) => match io::stdout().lock().write_all(&output).and_then(|()| io::stdout().flush()) {
+            Ok(output) => match io::stdout()
+                .lock()
+                .write_all(&output)
+                .and_then(|()| io::stdout().flush())
+            {
                 Err(error) => format!("standard output cannot be written: {error}"),
                 Ok(()) => return ExitCode::SUCCESS,
             },

@@ -49,7 +49,10 @@ fn halve_row(row: &[u8], padded: &mut Vec<u8>, out: &mut [u8]) {
     padded.extend_from_slice(row);
     // One more on the right where the width is odd.
     padded.extend_from_slice(&last.repeat(BEFORE + 2));
-    for (pixel, inputs) in out.chunks_exact_mut(CHANNELS).zip(padded.windows(8 * CHANNELS).step_by(2 * CHANNELS)) {
+    for (pixel, inputs) in out
+        .chunks_exact_mut(CHANNELS)
+        .zip(padded.windows(8 * CHANNELS).step_by(2 * CHANNELS))
+    {
         for (channel, value) in pixel.iter_mut().enumerate() {
             *value = weigh(std::array::from_fn(|tap| inputs[tap * CHANNELS + channel]));
         }
@@ -62,7 +65,11 @@ fn halve(picture: &Picture) -> Picture {
     let stride = width * CHANNELS;
     let mut narrow = vec![0; stride * picture.height];
     let mut padded = Vec::new();
-    for (row, out) in picture.rgb.chunks_exact(picture.width * CHANNELS).zip(narrow.chunks_exact_mut(stride)) {
+    for (row, out) in picture
+        .rgb
+        .chunks_exact(picture.width * CHANNELS)
+        .zip(narrow.chunks_exact_mut(stride))
+    {
         halve_row(row, &mut padded, out);
     }
     let mut rgb = vec![0; stride * height];
@@ -100,7 +107,9 @@ mod tests {
     use super::*;
 
     fn picture(width: usize, height: usize, pixel: impl Fn(usize, usize) -> u8) -> Picture {
-        let rgb = (0..width * height).flat_map(|at| [pixel(at % width, at / width); 3]).collect();
+        let rgb = (0..width * height)
+            .flat_map(|at| [pixel(at % width, at / width); 3])
+            .collect();
         Picture { width, height, rgb }
     }
 
@@ -140,7 +149,13 @@ mod tests {
 
     #[test]
     fn what_is_no_jpeg_is_refused() {
-        for input in [&b""[..], b"hello", b"\xff\xd8", b"\xff\xd8\xff\xda\x00", b"\xff\xd8\xff\xc0\x00\x0b\x08"] {
+        for input in [
+            &b""[..],
+            b"hello",
+            b"\xff\xd8",
+            b"\xff\xd8\xff\xda\x00",
+            b"\xff\xd8\xff\xc0\x00\x0b\x08",
+        ] {
             assert!(resize(input).is_err());
         }
     }
