@@ -11,6 +11,8 @@ const REACH: usize = 24;
 /// Ink is darker than the mean by one part in this many, and by [`LEAST`] levels.
 const PART: u32 = 7;
 const LEAST: u32 = 12;
+/// Runs of ink in one picture: what bounds the memory. Grain of 3 pixels over the largest picture stays below.
+pub(crate) const RUN_LIMIT: usize = 1 << 20;
 
 /// A connected component of ink.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +23,8 @@ pub(crate) struct Mark {
     pub(crate) area: usize,
 }
 
-/// All marks of a grey picture.
-pub(crate) fn marks(grey: &[u8], width: usize, height: usize) -> Vec<Mark> {
+/// All marks of a grey picture; nothing when there are more than [`RUN_LIMIT`] runs of ink.
+pub(crate) fn marks(grey: &[u8], width: usize, height: usize) -> Option<Vec<Mark>> {
     let sums = integral(grey, width, height);
     let mut sets = Sets::default();
     let mut above: Vec<Run> = Vec::new();
@@ -38,6 +40,9 @@ pub(crate) fn marks(grey: &[u8], width: usize, height: usize) -> Vec<Mark> {
                 .iter()
                 .position(|&is_ink| !is_ink)
                 .map_or(width, |at| from + at);
+            if sets.parents.len() == RUN_LIMIT {
+                return None;
+            }
             let mut set = sets.add(Mark {
                 bounds: Rectangle {
                     left: from,
@@ -58,7 +63,7 @@ pub(crate) fn marks(grey: &[u8], width: usize, height: usize) -> Vec<Mark> {
         }
         std::mem::swap(&mut above, &mut current);
     }
-    sets.into_marks()
+    Some(sets.into_marks())
 }
 
 /// Pixels `from..to` of one row, in a set.
@@ -168,6 +173,7 @@ mod tests {
             "#.....#", ".#...#.", "..#.#..", "...#...", ".......", "##.....", "......#",
         ]);
         let mut found: Vec<_> = marks(&grey, width, height)
+            .unwrap()
             .iter()
             .map(|mark| (mark.area, mark.bounds.left))
             .collect();
@@ -178,7 +184,22 @@ mod tests {
     #[test]
     fn an_even_picture_has_no_marks() {
         for level in [0, 128, 255] {
-            assert!(marks(&[level; 60 * 70], 60, 70).is_empty());
+            assert!(marks(&[level; 60 * 70], 60, 70).unwrap().is_empty());
         }
+    }
+
+    #[test]
+    fn noise_is_refused_before_it_fills_the_memory() {
+        let (width, height) = (4096, 1024);
+        let grey: Vec<u8> = (0..width * height)
+            .map(|at| {
+                if (at % width + at / width) % 2 == 0 {
+                    255
+                } else {
+                    0
+                }
+            })
+            .collect();
+        assert!(marks(&grey, width, height).is_none());
     }
 }
