@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// The core to run on; the program runs there too.
     #[arg(long)]
     core: Option<usize>,
+    /// The program is linked with `stopwatch.c` and says on its standard error how long its own work took.
+    #[arg(long)]
+    stopwatch: bool,
     /// How often.
     #[arg(long, default_value_t = 1000)]
     iterations: u64,
@@ -40,6 +43,8 @@ pub(crate) struct Options {
 pub(crate) struct Report {
     iterations: u64,
     latency_us: Summary,
+    /// The program's own work, by its stopwatch.
+    work_us: Option<Summary>,
     cpu_us: f64,
 }
 
@@ -49,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     }
     let (name, arguments) = options.program.split_first().context("which program?")?;
     let mut program = Command::new(name);
-    program.args(arguments).env_clear().stderr(Stdio::null());
+    program.args(arguments).env_clear();
     let open = |path: &PathBuf| File::open(path).with_context(|| format!("cannot open {}", path.display()));
     let mut input = options.input.as_ref().map(open).transpose()?;
     if let Some(path) = &options.expect {
@@ -67,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         );
     }
     let sink = File::options().write(true).open("/dev/null")?;
-    let mut times = Times::new()?;
+    let (mut times, mut works) = (Times::new()?, Times::new()?);
     let me = std::process::id();
     let cpu = machine::tree_cpu_time(me)?;
     let end = Instant::now() + Duration::from_secs_f64(options.seconds);
@@ -80,14 +85,28 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             }
             None => Stdio::null(),
         };
-        program.stdin(stdin).stdout(Stdio::from(sink.try_clone()?));
+        let stderr = if options.stopwatch {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        };
+        program
+            .stdin(stdin)
+            .stderr(stderr)
+            .stdout(Stdio::from(sink.try_clone()?));
         let start = Instant::now();
-        let ended = program
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?
-            .wait()?;
+        let mut child = program.spawn().with_context(|| format!("cannot start {name}"))?;
+        let ended = child.wait()?;
         let now = Instant::now();
         times.record(now - start);
+        if let Some(said) = child.stderr.take() {
+            let said = std::io::read_to_string(said)?;
+            let nanoseconds = said
+                .trim()
+                .parse()
+                .with_context(|| format!("{name} has no stopwatch: it said {said:?}"))?;
+            works.record(Duration::from_nanos(nanoseconds));
+        }
         ensure!(ended.success(), "{name} ended with {ended}");
         if now >= end {
             break;
@@ -97,6 +116,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     Ok(Report {
         iterations: times.count(),
         latency_us: times.summary(),
+        work_us: options.stopwatch.then(|| works.summary()),
         cpu_us: cpu.as_secs_f64() * 1e6 / (times.count().max(1) as f64),
     })
 }

@@ -1,0 +1,145 @@
+"""Who takes part: the node, and its peers. Each is a server on the server's core that answers `GET /` (or its own
+target) with "pong" and, where it can, a POST with the request's body."""
+
+import os
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+from harness.results import output_of
+from harness.servers import ROOT, TOOL, Server, Unavailable, exchange, free_port
+
+MILLPOND = ROOT / "target/release/millpond"
+WASMTIME = ROOT / "build/tools/bin/wasmtime"
+COMPONENT = ROOT / "build/peers/wasi-http.wasm"
+WORKERD = ROOT / "build/peers/workerd/node_modules/@cloudflare/workerd-linux-64/bin/workerd"
+# Our own engine's settings where there is such an option (they halve the cost of a fresh instance), and a pool that is
+# large enough for the most connections: with the default of 1000 the 1001st request is answered with 500.
+SERVE_TUNING = [f"pooling-total-{what}=2000" for what in ("core-instances", "component-instances", "memories", "tables", "stacks")]
+SERVE_TUNING += ["pooling-memory-keep-resident=131072", "pooling-table-keep-resident=16384", "pooling-pagemap-scan=y"]
+EXAMPLES = ROOT / "examples"
+FRESH, PLAIN, BARE = "millpond, fresh sandbox", "millpond, no sandbox", "bare epoll loop"
+SERVE, REUSE = "wasmtime serve, fresh", "wasmtime serve, 128 uses"
+WORKERD_NAME, NODE_NAME, FORK = "workerd", "Node", "fork + exec"
+
+
+def versions():
+    """Of everything that takes part; None where it is not there."""
+    return {
+        "millpond": output_of(MILLPOND, "--version"),
+        "rustc": output_of("rustc", "--version"),
+        "wasmtime": output_of(WASMTIME, "--version"),
+        "workerd": output_of(WORKERD, "--version"),
+        "node": output_of("node", "--version"),
+    }
+
+
+class Millpond(Server):
+    """A node on one core with an empty data folder, or one that another run has left."""
+
+    def __init__(self, core, folder, logs):
+        self.folder, self.admin = folder, free_port()
+        port = free_port()
+        if not MILLPOND.exists():
+            raise Unavailable("target/release/millpond is missing: run `make build`")
+        command = [MILLPOND, "serve", "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{self.admin}"]
+        command += ["--data", folder, "--cores", core]
+        super().__init__(FRESH, command, port, core, logs, target="/healthz")
+
+    def deploy(self, folder):
+        environment = {**os.environ, "MILLPOND_ADMIN": f"http://127.0.0.1:{self.admin}"}
+        done = subprocess.run(
+            [MILLPOND, "deploy", folder], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise Unavailable(f"`millpond deploy {folder.relative_to(ROOT)}` failed: {done.stderr.strip()}")
+
+
+def needed(path, what):
+    if not Path(path).exists():
+        raise Unavailable(f"{what} is missing; bench/setup fetches it")
+
+
+def bare(core, logs, answer=None):
+    port = free_port()
+    command = [TOOL, "bare", "--listen", f"127.0.0.1:{port}", "--core", core]
+    return Server(BARE, command + (["--answer", answer] if answer else []), port, core, logs)
+
+
+def wasmtime_serve(core, logs, uses=1):
+    needed(WASMTIME, "wasmtime")
+    needed(COMPONENT, "the component for wasmtime serve")
+    port = free_port()
+    command = [WASMTIME, "serve", "-S", "cli", "--addr", f"127.0.0.1:{port}", "--max-instance-reuse-count", uses]
+    command += [word for option in SERVE_TUNING for word in ("-O", option)] + [COMPONENT]
+    return Server(SERVE if uses == 1 else REUSE, command, port, core, logs)
+
+
+def workerd(core, logs):
+    needed(WORKERD, "workerd")
+    port = free_port()
+    command = [WORKERD, "serve", "bench/peers/workerd/config.capnp", "--socket-addr", f"http=127.0.0.1:{port}"]
+    return Server(WORKERD_NAME, command, port, core, logs)
+
+
+def node(core, logs):
+    if not shutil.which("node"):
+        raise Unavailable("node is missing (Debian: nodejs)")
+    port = free_port()
+    return Server(NODE_NAME, ["node", "bench/peers/node/server.js", port], port, core, logs)
+
+
+def fork_exec(core, logs, program):
+    needed(program[0], program[0])
+    port = free_port()
+    command = [TOOL, "fork-exec", "--listen", f"127.0.0.1:{port}", "--core", core, "--", *program]
+    return Server(FORK, command, port, core, logs)
+
+
+def whole_answer(server, target):
+    """The bytes that a server answers with, for the bare loop to repeat."""
+    _, headers, body = exchange(server.port, target)
+    lines = ["HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in headers)]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class Example:
+    """A deployable example, its program for the host, and the vector that is measured."""
+
+    VECTORS = {"gps-ekf": "second-60", "ocr": "scan", "digits": "digit-7", "resize": "flower"}
+
+    def __init__(self, name):
+        self.name, self.folder = name, EXAMPLES / name
+        manifest = tomllib.loads((self.folder / "millpond.toml").read_text())
+        function = manifest["function"][name]
+        self.module = (self.folder / function["source"]).resolve()
+        self.memory = function.get("memory", "64MiB")
+        static = ROOT / f"build/bench/static/{name}.native"
+        native = static if static.exists() else ROOT / f"build/examples/{name}.native"
+        arguments = function.get("arguments", [])
+        self.program = [str(native), *arguments]
+        self.timed = [str(ROOT / f"build/bench/timed/{name}.native"), *arguments]
+        self.input, self.expected = self.vector()
+
+    def vector(self):
+        """(None, None) if there is none yet."""
+        def output_for(given):
+            return next(iter(given.parent.glob(given.name.split(".input.")[0] + ".output.*")), None)
+
+        inputs = sorted(self.folder.glob("vectors/*.input.*"), key=lambda path: path.stat().st_size, reverse=True)
+        pairs = [(given, output_for(given)) for given in inputs if output_for(given)]
+        wanted = self.VECTORS.get(self.name)
+        named = [pair for pair in pairs if pair[0].name.startswith(f"{wanted}.")]
+        return next(iter([*named, *pairs]), (None, None))
+
+    def ready(self):
+        files = [self.module, self.program[0], self.timed[0]]
+        return self.input is not None and all(Path(file).exists() for file in files)
+
+
+def examples():
+    """Those that are built, from the least work to the most."""
+    order = ["gps-ekf", "digits", "ocr", "resize", "plate"]
+    found = sorted((path.parent.name for path in EXAMPLES.glob("*/millpond.toml")), key=lambda name: (order + [name]).index(name))
+    return [Example(name) for name in found]
