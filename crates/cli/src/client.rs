@@ -1,11 +1,12 @@
 //! A client of the control API and of the data plane, over HTTP/1.1 in clear text.
 
-use crate::{failure::Failure, output, wire};
+use crate::{failure::Failure, output};
+use admin::wire;
 use clap::Args;
 use contract::{Digest, Problem};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use std::{io::Read, sync::mpsc, thread, time::Duration};
+use std::{io::Read, net::SocketAddr, sync::mpsc, thread, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 use ureq::{
     Agent, AsSendBody, Body, SendBody,
@@ -15,16 +16,15 @@ use ureq::{
 /// How to reach a node's control API.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Connection {
-    /// The control API of the node
+    /// The control API: where a node is reached, and where `serve` listens [default: 127.0.0.1:9080]
     #[arg(
         long,
         global = true,
-        value_name = "URL",
+        value_name = "ADDRESS",
         env = "MILLPOND_ADMIN",
-        default_value = "http://127.0.0.1:9080"
+        help_heading = "Connection"
     )]
-    #[arg(help_heading = "Connection")]
-    admin: String,
+    admin: Option<String>,
     /// Bearer token of the control API
     #[arg(
         long,
@@ -41,6 +41,8 @@ pub(crate) struct Connection {
     timeout: Option<Duration>,
 }
 
+/// Where a node's control API is unless it was told otherwise.
+const DEFAULT_ADMIN: &str = "127.0.0.1:9080";
 /// Compiling large code is the longest that a node takes for an answer.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,9 +59,19 @@ pub(crate) struct Client {
 }
 
 impl Connection {
+    /// The control API's address, if one was given.
+    pub(crate) fn admin(&self) -> Option<&str> {
+        self.admin.as_deref()
+    }
+
+    /// The control API's token, if one was given.
+    pub(crate) fn token(&self) -> Option<String> {
+        self.token.clone()
+    }
+
     /// Makes a client. Nothing is sent yet. From here on an interruption ends the process with 130.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let base = base_uri(&self.admin)?;
+        let base = base_uri(self.admin.as_deref().unwrap_or(DEFAULT_ADMIN))?;
         exit_on_interrupt();
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -72,21 +84,26 @@ impl Connection {
         Ok(Client {
             agent: config.into(),
             base,
-            token: self.token.clone(),
+            token: self.token(),
             timeout: self.timeout,
         })
     }
 }
 
 fn base_uri(text: &str) -> Result<Uri, Failure> {
-    let hint = "write it as http://HOST:PORT, for example http://127.0.0.1:9080";
+    let hint = "write HOST:PORT or http://HOST:PORT, for example 127.0.0.1:9080";
     let wrong = |reason: &str| {
         Failure::usage(
             format!("`{text}` is not the address of a control API: {reason}"),
             hint,
         )
     };
-    let uri: Uri = text.parse().map_err(|error| wrong(&format!("{error}")))?;
+    let whole = if text.contains("://") {
+        text.to_owned()
+    } else {
+        format!("http://{text}")
+    };
+    let uri: Uri = whole.parse().map_err(|error| wrong(&format!("{error}")))?;
     match uri.scheme_str() {
         Some("http") => {}
         Some("https") => {
@@ -95,7 +112,7 @@ fn base_uri(text: &str) -> Result<Uri, Failure> {
                 "reach the node through a tunnel, for example ssh -L 9080:127.0.0.1:9080 HOST",
             ));
         }
-        _ => return Err(wrong("it does not begin with http://")),
+        _ => return Err(wrong("it is not HTTP")),
     }
     if uri.path() != "/" || uri.query().is_some() {
         return Err(wrong("it has a path"));
@@ -166,7 +183,7 @@ impl Client {
             .unwrap_or_default();
         Err(Failure::Answer {
             attempt,
-            problem: problem(status, &body),
+            problem: Box::new(problem(status, &body)),
         })
     }
 
@@ -279,7 +296,7 @@ impl Client {
     /// An address the node listens on, as it is reached from here: a node that listens on every address is reached
     /// where its control API was.
     fn seen_from_here(&self, listen: &str) -> String {
-        match listen.parse::<std::net::SocketAddr>() {
+        match listen.parse::<SocketAddr>() {
             Ok(address) if address.ip().is_unspecified() => {
                 format!("{}:{}", self.base.host().unwrap_or("127.0.0.1"), address.port())
             }
@@ -361,17 +378,16 @@ mod tests {
 
     #[test]
     fn addresses_of_control_apis() {
-        for good in ["http://127.0.0.1:9080", "http://node:9080/", "http://[::1]:1"] {
+        for good in ["127.0.0.1:9080", "node", "http://node:9080/", "http://[::1]:1"] {
             assert!(base_uri(good).is_ok(), "{good}");
         }
         for bad in [
-            "127.0.0.1:9080",
-            "node",
             "https://node",
             "ftp://x",
             "http://node/api",
-            "http://node/?x",
+            "node:9080/?x",
             "http://",
+            "a b",
             "",
         ] {
             assert!(matches!(base_uri(bad), Err(Failure::Usage { .. })), "{bad}");

@@ -41,7 +41,7 @@ pub(crate) enum Failure {
     },
     /// The answer is an error.
     #[error("{}", problem.detail)]
-    Answer { attempt: String, problem: Problem },
+    Answer { attempt: String, problem: Box<Problem> },
     /// The function's own answer has a status of 400 or above. Its body has been written already.
     #[error("the function answered with status {status}")]
     Function { status: u16 },
@@ -236,7 +236,7 @@ mod tests {
             Failure::usage("`Shop` is not a name", "write it in lower case"),
             Failure::Answer {
                 attempt: "POST http://127.0.0.1:8080/function/resize".to_owned(),
-                problem,
+                problem: Box::new(problem),
             },
             Failure::Timeout {
                 attempt: "GET http://127.0.0.1:9080/v1/node".to_owned(),
@@ -257,7 +257,7 @@ mod tests {
         let problem = Problem::new(500, "x\u{1b}[2J", "a\u{7}b", "\u{9b}c");
         let text = Failure::Answer {
             attempt: String::new(),
-            problem,
+            problem: Box::new(problem),
         }
         .text(false);
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");

@@ -12,7 +12,6 @@ mod failure;
 mod output;
 mod plan;
 mod probe;
-mod wire;
 
 use clap::Parser;
 use std::process::ExitCode;

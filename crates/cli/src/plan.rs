@@ -1,14 +1,12 @@
 //! A deployment as a person reads it.
 
-use crate::{
-    output::{columns, visible},
-    wire::{Change, Deployment, Difference},
-};
-use manifest::HttpTrigger;
+use crate::output::{columns, visible};
+use admin::wire::{Action, Change, Deployment, Difference, Route};
+use contract::VersionNumber;
 
 /// The plan: one line for each function and route.
 pub(crate) fn render(deployment: &Deployment) -> String {
-    let mut text = format!("{}\n", visible(&deployment.application));
+    let mut text = format!("{}\n", deployment.application);
     let rows: Vec<Vec<String>> = deployment.changes.iter().map(row).collect();
     text.push_str(&indented(&columns(&rows)));
     let routes: Vec<Vec<String>> = deployment
@@ -28,19 +26,20 @@ fn indented(text: &str) -> String {
 }
 
 fn row(change: &Change) -> Vec<String> {
-    let number = |number: Option<u32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
-    let (sign, versions) = match change.action.as_str() {
-        "create" => ('+', format!("version {}", number(change.to))),
-        "update" => (
+    let number =
+        |number: Option<VersionNumber>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+    let (sign, versions) = match change.action {
+        Action::Create => ('+', format!("version {}", number(change.to))),
+        Action::Update => (
             '~',
             format!("version {} -> {}", number(change.from), number(change.to)),
         ),
-        "delete" => ('-', format!("version {}", number(change.from))),
-        _ => ('=', format!("version {}", number(change.to.or(change.from)))),
+        Action::Delete => ('-', format!("version {}", number(change.from))),
+        Action::Unchanged => ('=', format!("version {}", number(change.to.or(change.from)))),
     };
     let differences: Vec<String> = change.differences.iter().map(difference).collect();
     vec![
-        format!("{sign} {}", visible(&change.function)),
+        format!("{sign} {}", change.function),
         versions,
         differences.join(", "),
     ]
@@ -61,7 +60,7 @@ fn difference(difference: &Difference) -> String {
 }
 
 /// A route: methods, host and path.
-pub(crate) fn said(route: &HttpTrigger) -> String {
+pub(crate) fn said(route: &Route) -> String {
     let methods = if route.method.is_empty() {
         "ANY".to_owned()
     } else {
@@ -79,14 +78,14 @@ pub(crate) fn addresses(deployment: &Deployment, data_plane: &str) -> Vec<(Strin
     let kept = deployment
         .changes
         .iter()
-        .filter(|change| change.action != "delete");
+        .filter(|change| change.action != Action::Delete);
     let addresses = kept.map(|change| {
         let name = format!("{}.{}", deployment.application, change.function);
         let mut urls = vec![format!("{data_plane}/function/{name}")];
         for route in deployment
             .routes
             .iter()
-            .filter(|route| route.function.as_str() == change.function)
+            .filter(|route| route.function == change.function)
         {
             let authority = data_plane.trim_start_matches("http://");
             let url = match &route.host {
@@ -113,9 +112,9 @@ mod tests {
             "application": "shop",
             "revision": 7,
             "changes": [
-                { "function": "gps-ekf", "action": "unchanged", "from": 2, "to": 2 },
-                { "function": "old", "action": "delete", "from": 7 },
-                { "function": "resize", "action": "create", "to": 1 },
+                { "function": "gps-ekf", "action": "unchanged", "from": 2, "to": 2, "differences": [] },
+                { "function": "old", "action": "delete", "from": 7, "differences": [] },
+                { "function": "resize", "action": "create", "to": 1, "differences": [] },
                 { "function": "thumb", "action": "update", "from": 3, "to": 4, "differences": [
                     { "key": "code", "from": "00", "to": "11" },
                     { "key": "memory", "from": "64MiB", "to": "128MiB" },

@@ -399,7 +399,7 @@ fn cgroup_versions(text: &str) -> (Vec<String>, bool) {
     let mut first = Vec::new();
     let mut second = false;
     for line in text.lines() {
-        match line.splitn(3, ':').nth(1) {
+        match line.split(':').nth(1) {
             Some("") => second = true,
             Some(controllers) if !controllers.starts_with("name=") => {
                 first.extend(controllers.split(',').map(str::to_owned));

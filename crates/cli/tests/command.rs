@@ -69,7 +69,18 @@ impl FakeNode {
                     let mut stream = stream.unwrap();
                     let asked = read_request(&stream);
                     let reply = match asked.target.as_str() {
-                        "/v1/node" => Answer::Json(200, json!({ "listen": listen })),
+                        "/v1/node" => Answer::Json(
+                            200,
+                            json!({
+                                "version": "0.1.0",
+                                "listen": listen,
+                                "admin": listen,
+                                "cores": [0],
+                                "engines": ["wasmtime"],
+                                "code_limit": "256MiB",
+                                "started": "2026-11-21T08:00:00Z",
+                            }),
+                        ),
                         target => answer(&asked.method, target),
                     };
                     log.lock().unwrap().push(asked);
@@ -251,7 +262,7 @@ fn deploying_node() -> FakeNode {
 fn help_texts() {
     let mut text = out(&millpond(&["--help"]).output().unwrap());
     for verb in [
-        "deploy", "invoke", "logs", "list", "describe", "delete", "rollback", "doctor",
+        "serve", "deploy", "invoke", "logs", "list", "describe", "delete", "rollback", "doctor",
     ] {
         text.push_str(&format!(
             "\n=== {verb}\n{}",
@@ -268,7 +279,7 @@ fn wrong_usage_is_2() {
         &["fly"],
         &["invoke"],
         &["invoke", "Not-A-Name"],
-        &["list", "--admin", "node:9080"],
+        &["list", "--admin", "ftp://node:9080"],
         &["list", "--timeout", "soon"],
         &["rollback", "f", "--to", "0"],
         &["logs", "f", "--request", "12"],
@@ -620,14 +631,28 @@ fn logs_are_lines_for_people_and_for_machines() {
     assert_eq!(out(&output), format!("{record}\n{record}\n"));
 }
 
+fn function(name: &str, version: u32, memory: &str) -> Value {
+    json!({
+        "function": name,
+        "version": version,
+        "created": "2026-11-21T08:00:00.000Z",
+        "code": "00".repeat(32),
+        "code_size": 7,
+        "settings": {
+            "engine": "wasmtime", "memory": memory, "timeout": "30s", "cpu_time": "10s", "request_body": "16MiB",
+            "response_body": "16MiB", "concurrency": 256, "queue": 4096, "reuse": 1, "arguments": [], "env": {},
+            "protocol": "raw",
+        },
+        "aliases": { "live": version },
+        "routes": [],
+    })
+}
+
 fn control_node() -> FakeNode {
     FakeNode::start(|method, target| match (method, target) {
         ("GET", "/v1/functions") => Answer::Json(
             200,
-            json!({ "functions": [
-                { "function": "shop.resize", "version": 12, "settings": { "engine": "wasmtime", "memory": "64MiB", "timeout": "30s" } },
-                { "function": "shop.t", "version": 1, "settings": { "engine": "wasmtime", "memory": "1GiB", "timeout": "250ms" } },
-            ] }),
+            json!({ "functions": [function("shop.resize", 12, "64MiB"), function("shop.t", 1, "1GiB")] }),
         ),
         ("GET", "/v1/functions/resize") => Answer::Json(
             200,
@@ -648,9 +673,9 @@ fn control_node() -> FakeNode {
 fn list_describe_and_rollback() {
     let node = control_node();
     insta::assert_snapshot!(out(&node.run(&["list"])), @r"
-    FUNCTION     VERSION  ENGINE    MEMORY  TIMEOUT
-    shop.resize  12       wasmtime  64MiB   30s
-    shop.t       1        wasmtime  1GiB    250ms
+    FUNCTION     VERSION  ENGINE    MEMORY  TIMEOUT  DEPLOYED
+    shop.resize  12       wasmtime  64MiB   30s      2026-11-21T08:00:00.000Z
+    shop.t       1        wasmtime  1GiB    30s      2026-11-21T08:00:00.000Z
     ");
     insta::assert_snapshot!(out(&node.run(&["describe", "resize"])), @r"
     function: shop.resize

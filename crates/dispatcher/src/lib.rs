@@ -33,7 +33,7 @@ pub struct Dispatcher {
     targets: Mutex<Targets>,
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
-    logs: Arc<Logs>,
+    logs: Logs,
     ready: Arc<AtomicBool>,
 }
 
@@ -66,7 +66,7 @@ impl Reader {
 
 impl Dispatcher {
     /// With nothing deployed.
-    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>, logs: Arc<Logs>) -> Self {
+    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>, logs: Logs) -> Self {
         Self {
             table: Arc::new(ArcSwap::from_pointee(Table::default())),
             targets: Mutex::default(),

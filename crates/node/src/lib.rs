@@ -1,1 +1,290 @@
-//! 
+//! Assembly of a node: the only crate that names concrete engines and stores.
+//!
+//! [`Node::start`] reads as the list of what a node is. Its threads: one for each core, the ticker, the loader, the log's
+//! writer, the registry's, and one that carries the control API on a small tokio runtime. [`Node::wait`] ends
+//! with the first signal or failure; [`Node::stop`] drains:
+//!
+//! 1. `/readyz` turns red and admission refuses with 503;
+//! 2. each core accepts who is already waiting, closes its listener and its idle connections, and answers what it has;
+//! 3. when the drain's time is over, what still runs is dropped and answered with 503;
+//! 4. the control API ends, then the log is written out.
+//!
+//! Whatever is killed in between loses no deploy: those are on disk before they are acknowledged.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod cores;
+mod limits;
+
+pub use config::{Config, ConfigError, Overrides};
+
+use contract::Engine;
+use cores::Common;
+use dispatcher::Dispatcher;
+use gateway::Listener;
+use registry::Registry;
+use std::{
+    fs, io,
+    net::SocketAddr,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    path::Path,
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use store_embedded::Embedded;
+use telemetry::{
+    logs::{LogOptions, Logs},
+    metrics::Metrics,
+};
+use tokio::sync::oneshot;
+use worker::{Shared, Ticker};
+
+/// A node that runs.
+pub struct Node {
+    shared: Arc<Shared>,
+    cores: Vec<JoinHandle<()>>,
+    failures: mpsc::Receiver<io::Error>,
+    control: JoinHandle<io::Result<()>>,
+    stop_control: oneshot::Sender<()>,
+    logs: Logs,
+    listen: SocketAddr,
+    admin: SocketAddr,
+    // Last: the ticker outlives the cores.
+    _ticker: Ticker,
+}
+
+/// A node that cannot start, or could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The configuration asks for processors that are not there.
+    #[error("{0}")]
+    Cores(String),
+    /// The data folder cannot be used.
+    #[error("failed to open the data folder {path}: {reason}")]
+    Data {
+        /// The folder.
+        path: String,
+        /// What is wrong with it, and what to try.
+        reason: String,
+    },
+    /// An address cannot be listened on.
+    #[error("failed to listen on {address} for {what}: {source}. Check that no other process does, or choose another with --{flag}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What for.
+        what: &'static str,
+        /// The option that sets it.
+        flag: &'static str,
+        /// The system's word.
+        source: io::Error,
+    },
+    /// An engine does not start here.
+    #[error("failed to start the engine {engine}: {reason}. `millpond doctor` says what this host lacks")]
+    Engine {
+        /// Which.
+        engine: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// What is deployed cannot be read.
+    #[error("failed to read what is deployed: {0}")]
+    Registry(String),
+    /// The operating system refused something else.
+    #[error("failed to {attempt}: {source}")]
+    System {
+        /// What was attempted.
+        attempt: &'static str,
+        /// Its word.
+        source: io::Error,
+    },
+}
+
+fn system(attempt: &'static str) -> impl Fn(io::Error) -> Error {
+    move |source| Error::System { attempt, source }
+}
+
+impl Node {
+    /// Starts everything; when it returns, requests are answered.
+    pub fn start(config: &Config) -> Result<Self, Error> {
+        let files = limits::raise_files();
+        let processors = cores::processors(&config.cores).map_err(Error::Cores)?;
+        let count = u16::try_from(processors.len()).map_err(|_| Error::Cores("there are too many cores".into()))?;
+        make_data_folder(&config.data)?;
+
+        // Memory and records: what survives a restart.
+        let data_error = |reason: String| Error::Data { path: config.data.display().to_string(), reason };
+        let store = Embedded::open(&config.data.join("millpond.redb")).map_err(|error| data_error(error.to_string()))?;
+        let logs = Logs::open(&config.data.join("logs"), LogOptions::default())
+            .map_err(|error| data_error(error.to_string()))?;
+        let metrics = Arc::new(Metrics::new(processors.len()));
+        let counted = logs.clone();
+        metrics.add_source(move |page| counted.render(page));
+
+        // Engines, and what is deployed for them.
+        let engines = engines(config)?;
+        let options = registry::Options { metrics: Some(metrics.clone()), ..registry::Options::default() };
+        let registry = Registry::open(Arc::new(store), &config.data, engines.clone(), options)
+            .map_err(|error| Error::Registry(error.to_string()))?;
+        let registry = Arc::new(registry);
+
+        // Cores, and how requests find what is deployed.
+        let (shared, seats, ticker) = Shared::assemble(count, engines).map_err(system("start the worker"))?;
+        let dispatcher = Arc::new(Dispatcher::new(shared.clone(), metrics.clone(), logs.clone()));
+        let publish = dispatcher.clone();
+        registry.subscribe(move |snapshot| publish.publish(snapshot));
+        dispatcher.publish(&registry.snapshot());
+
+        // Both addresses are bound before anything is served on either.
+        let listeners = Listener::bind(config.listen, processors.len()).map_err(|source| Error::Listen {
+            address: config.listen,
+            what: "functions",
+            flag: "listen",
+            source,
+        })?;
+        let listen = listeners.first().map_or(config.listen, Listener::address);
+        let admin_listener = std::net::TcpListener::bind(config.admin).map_err(|source| Error::Listen {
+            address: config.admin,
+            what: "the control API",
+            flag: "admin",
+            source,
+        })?;
+        let admin = admin_listener.local_addr().map_err(system("read the control API's address"))?;
+
+        let (failed, failures) = mpsc::channel();
+        let common = Common {
+            shared: shared.clone(),
+            metrics: metrics.clone(),
+            quantum: config.quantum,
+            drain: config.drain,
+            boot: boot_number(),
+            gateway: gateway::Options {
+                // Some descriptors are for files, engines and the control API.
+                connections: config.connections.min(usize::try_from(files).unwrap_or(1024) / 2 / processors.len()).max(16),
+                ..gateway::Options::default()
+            },
+            failed,
+        };
+        let cores = seats
+            .into_iter()
+            .zip(processors.iter().copied())
+            .zip(listeners)
+            .map(|((seat, processor), listener)| {
+                cores::start(common.clone(), seat, processor, listener, dispatcher.reader())
+            })
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(system("start a core's thread"))?;
+
+        let (stop_control, stopped) = oneshot::channel();
+        let state = admin::State {
+            registry,
+            logs: logs.clone(),
+            metrics,
+            node: admin::NodeInfo {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                listen,
+                admin,
+                cores: processors,
+                started: SystemTime::now(),
+            },
+            token: config.admin_token.clone(),
+            ready: dispatcher.ready(),
+        };
+        let control = control(admin_listener, state, stopped).map_err(system("start the control API"))?;
+        Ok(Self { shared, cores, failures, control, stop_control, logs, listen, admin, _ticker: ticker })
+    }
+
+    /// Where functions are served.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Where the control API is.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Blocks until a core fails, or `stop` says so.
+    pub fn wait(&self, stop: &mpsc::Receiver<()>) -> Result<(), Error> {
+        loop {
+            match stop.recv_timeout(Duration::from_millis(200)) {
+                Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            if let Ok(source) = self.failures.try_recv() {
+                return Err(Error::System { attempt: "go on with a core", source });
+            }
+        }
+    }
+
+    /// Drains and ends. See the crate's introduction.
+    pub fn stop(self) -> Result<(), Error> {
+        self.shared.drain();
+        for core in self.cores {
+            // A panic on a core is a bug that its own message tells; the others still end in order.
+            let _ = core.join();
+        }
+        // Whoever asks for the log or for metrics had until now; the API may have failed before.
+        let _ = self.stop_control.send(());
+        let ended = self.control.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+        self.logs.close();
+        ended.map_err(system("serve the control API"))
+    }
+}
+
+/// All engines of this node; a manifest's `engine` names one.
+fn engines(config: &Config) -> Result<Vec<Arc<dyn Engine>>, Error> {
+    let sandboxes = if config.sandboxes == 0 { limits::sandboxes() } else { config.sandboxes };
+    let options = engine_wasmtime::Options { sandboxes, keep_resident: config.keep_resident.bytes() };
+    let wasmtime = engine_wasmtime::Wasmtime::new(&options)
+        .map_err(|error| Error::Engine { engine: "wasmtime", reason: error.to_string() })?;
+    Ok(vec![Arc::new(wasmtime)])
+}
+
+/// Only its owner may read a node's folder, and nobody else write to it: compiled code is mapped from there.
+fn make_data_folder(path: &Path) -> Result<(), Error> {
+    let error = |reason: String| Error::Data { path: path.display().to_string(), reason };
+    if !path.exists() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| error(source.to_string()))?;
+    }
+    let mode = fs::metadata(path).map_err(|source| error(source.to_string()))?.mode();
+    if mode & 0o022 != 0 {
+        return Err(error(format!(
+            "others may write to it (mode {:03o}), and the node would run what they put there: chmod 700 it",
+            mode & 0o777
+        )));
+    }
+    Ok(())
+}
+
+/// Distinguishes the request ids of this start from those of others.
+fn boot_number() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // 48 bits of microseconds are nine years; the process is mixed in for nodes started together.
+    (u64::try_from(since.as_micros()).unwrap_or_default() << 16) | u64::from(std::process::id() & 0xffff)
+}
+
+/// Runs the control API on a thread and a runtime of its own.
+fn control(
+    listener: std::net::TcpListener,
+    state: admin::State,
+    stopped: oneshot::Receiver<()>,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
+    thread::Builder::new().name("control".into()).spawn(move || {
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            admin::serve(listener, state, stopped).await
+        })
+    })
+}

@@ -3,8 +3,8 @@ use crate::{
     failure::Failure,
     output::{self, Output},
     plan,
-    wire::Deployment,
 };
+use admin::wire::Deployment;
 use clap::Args;
 use contract::{Digest, Name};
 use manifest::Manifest;
@@ -68,10 +68,9 @@ impl Deploy {
         if self.plan {
             return output.answer(&planned, || plan::render(&plan));
         }
-        let missing: BTreeSet<&str> = plan.missing_code.iter().map(String::as_str).collect();
         let mut sent = BTreeSet::new();
         for (name, (digest, bytes)) in &code {
-            if missing.contains(digest.to_string().as_str()) && sent.insert(*digest) {
+            if plan.missing_code.contains(digest) && sent.insert(*digest) {
                 client.put_code(name.as_str(), *digest, bytes)?;
             }
         }

@@ -89,7 +89,7 @@ impl Invoke {
 
         let status = response.status().as_u16();
         if status >= 400 && is_problem(&response) {
-            let problem = read_problem(&mut response);
+            let problem = Box::new(read_problem(&mut response));
             self.tell_timing(&response, begun.elapsed());
             return Err(Failure::Answer { attempt, problem });
         }

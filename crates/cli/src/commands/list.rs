@@ -1,11 +1,11 @@
 use crate::{
     client::Client,
     failure::Failure,
-    output::{Output, columns, visible},
-    wire,
+    output::{Output, columns},
 };
+use admin::wire::Functions;
 use clap::Args;
-use serde_json::Value;
+use serde_json::json;
 
 /// List the functions that the node serves
 #[derive(Args, Debug)]
@@ -13,33 +13,29 @@ pub(crate) struct List {}
 
 impl List {
     pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
-        let answer: Value = client.get("/v1/functions")?;
-        output.answer(&answer, || table(&wire::items(&answer, "functions")))
+        let functions: Functions = client.get("/v1/functions")?;
+        output.answer(&json!(functions), || table(&functions))
     }
 }
 
-fn table(functions: &[Value]) -> String {
-    if functions.is_empty() {
+fn table(list: &Functions) -> String {
+    if list.functions.is_empty() {
         return "no functions; deploy some with `millpond deploy`\n".to_owned();
     }
-    let cell = |value: &Value| match value {
-        Value::String(text) => visible(text),
-        Value::Null => "-".to_owned(),
-        other => other.to_string(),
-    };
     let mut rows = vec![
-        ["FUNCTION", "VERSION", "ENGINE", "MEMORY", "TIMEOUT"]
+        ["FUNCTION", "VERSION", "ENGINE", "MEMORY", "TIMEOUT", "DEPLOYED"]
             .map(str::to_owned)
             .to_vec(),
     ];
-    for function in functions {
-        let settings = &function["settings"];
+    for function in &list.functions {
+        let settings = &function.settings;
         rows.push(vec![
-            cell(&function["function"]),
-            cell(&function["version"]),
-            cell(&settings["engine"]),
-            cell(&settings["memory"]),
-            cell(&settings["timeout"]),
+            function.function.to_string(),
+            function.version.to_string(),
+            settings.engine.clone(),
+            settings.memory.to_string(),
+            settings.timeout.clone(),
+            function.created.clone(),
         ]);
     }
     columns(&rows)

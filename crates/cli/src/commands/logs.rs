@@ -3,8 +3,8 @@ use crate::{
     client::Client,
     failure::Failure,
     output::{Output, visible},
-    wire::Record,
 };
+use admin::wire::Record;
 use clap::Args;
 use contract::{FunctionRef, RequestId};
 use std::io::{BufRead, BufReader};

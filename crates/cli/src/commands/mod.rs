@@ -8,6 +8,7 @@ mod invoke;
 mod list;
 mod logs;
 mod rollback;
+mod serve;
 
 use crate::{
     client::Connection,
@@ -45,6 +46,7 @@ pub(crate) struct Millpond {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
+    Serve(serve::Serve),
     Deploy(deploy::Deploy),
     Invoke(invoke::Invoke),
     Logs(logs::Logs),
@@ -63,6 +65,7 @@ impl Millpond {
     pub(crate) fn run(self, output: &Output) -> Result<(), Failure> {
         let client = || self.connection.client();
         match self.verb {
+            Verb::Serve(verb) => verb.run(self.connection.admin(), self.connection.token(), *output),
             Verb::Deploy(verb) => verb.run(client, *output),
             Verb::Invoke(verb) => verb.run(&client()?, *output),
             Verb::Logs(verb) => verb.run(&client()?, *output),

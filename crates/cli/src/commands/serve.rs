@@ -1,0 +1,129 @@
+use crate::{failure::Failure, output::Output};
+use clap::{Args, ValueEnum};
+use node::{Config, Node, Overrides};
+use serde_json::json;
+use std::{env, net::SocketAddr, path::PathBuf, process, sync::mpsc, thread};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Run a node
+///
+/// Options win over the configuration file. SIGINT or SIGTERM drains the node: it answers the requests it has, refuses
+/// others, and ends; a second signal ends it at once. The control API listens where --admin says; beyond a loopback
+/// address it needs a token.
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Where functions are served [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", env = "MILLPOND_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// The node's folder: code, metadata, logs [default: millpond-data]
+    #[arg(long, value_name = "FOLDER", env = "MILLPOND_DATA")]
+    data: Option<PathBuf>,
+    /// The processors to run on, a thread for each [default: all that this process may use]
+    #[arg(long, value_name = "N,N…", value_delimiter = ',')]
+    cores: Option<Vec<usize>>,
+    /// A configuration file
+    #[arg(long, value_name = "FILE", env = "MILLPOND_CONFIG")]
+    config: Option<PathBuf>,
+    /// How the node's own log is written on standard error; what is written, RUST_LOG says
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "auto")]
+    log: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// Text on a terminal, else JSON
+    Auto,
+    /// For people
+    Text,
+    /// For machines
+    Json,
+}
+
+impl Serve {
+    pub(crate) fn run(
+        self,
+        admin: Option<&str>,
+        token: Option<String>,
+        output: Output,
+    ) -> Result<(), Failure> {
+        let overrides = Overrides {
+            listen: self.listen,
+            admin: admin.map(address).transpose()?,
+            data: self.data,
+            cores: self.cores,
+            admin_token: token,
+        };
+        let config = Config::load(self.config.as_deref(), &overrides)
+            .map_err(|error| Failure::usage(error.to_string(), "see `millpond serve --help`"))?;
+        let format = match self.log {
+            LogFormat::Auto => telemetry::Format::Auto,
+            LogFormat::Text => telemetry::Format::Text,
+            LogFormat::Json => telemetry::Format::Json,
+        };
+        let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
+        telemetry::init(format, &filter)
+            .map_err(|error| Failure::usage(error.to_string(), "check RUST_LOG"))?;
+
+        let stop = stop_on_signals()?;
+        let failed = |error: node::Error| Failure::local(error.to_string(), "");
+        let node = Node::start(&config).map_err(failed)?;
+        let (listen, admin) = (
+            format!("http://{}", node.listen()),
+            format!("http://{}", node.admin()),
+        );
+        // One line, so that whoever started the node can wait for it.
+        match output.json() {
+            true => output.line(&json!({ "listen": listen, "admin": admin }).to_string())?,
+            false => output.line(&format!("functions at {listen}, control API at {admin}"))?,
+        }
+        let waited = node.wait(&stop);
+        let stopped = node.stop();
+        waited.and(stopped).map_err(failed)
+    }
+}
+
+/// An address to listen on, also when it is written as the URL that clients use.
+fn address(text: &str) -> Result<SocketAddr, Failure> {
+    text.trim_start_matches("http://")
+        .trim_end_matches('/')
+        .parse()
+        .map_err(|_| {
+            let message = format!("`{text}` is not an address to listen on");
+            Failure::usage(
+                message,
+                "write an IP address and a port, for example --admin 127.0.0.1:9080",
+            )
+        })
+}
+
+/// Rings for the first SIGINT or SIGTERM; the second ends the process as an unhandled one would.
+fn stop_on_signals() -> Result<mpsc::Receiver<()>, Failure> {
+    let failed = |error: std::io::Error| Failure::local(format!("cannot handle signals: {error}"), "");
+    let (ring, stop) = mpsc::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(failed)?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (
+            signal(SignalKind::interrupt()).map_err(failed)?,
+            signal(SignalKind::terminate()).map_err(failed)?,
+        )
+    };
+    thread::spawn(move || {
+        runtime.block_on(async {
+            let mut next = async || {
+                tokio::select! {
+                    _ = interrupt.recv() => 130,
+                    _ = terminate.recv() => 143,
+                }
+            };
+            next().await;
+            // The node may have ended by itself meanwhile.
+            let _ = ring.send(());
+            process::exit(next().await);
+        });
+    });
+    Ok(stop)
+}
