@@ -86,7 +86,7 @@ pub struct Settings {
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// How standard output becomes a response.
-    #[serde(with = "protocol", default = "protocol::default")]
+    #[serde(flatten, with = "protocol")]
     pub protocol: Protocol,
 }
 
@@ -114,34 +114,38 @@ impl Settings {
     }
 }
 
-/// [`Protocol`] as text: `cgi`, or `raw ` and the media type.
+/// [`Protocol`] as the manifest's two keys.
 mod protocol {
     use contract::Protocol;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-    const RAW: &str = "raw ";
-
-    pub(super) fn default() -> Protocol {
-        Protocol::Raw {
-            content_type: manifest::DEFAULT_CONTENT_TYPE.to_owned(),
-        }
+    #[derive(Serialize, Deserialize)]
+    struct Keys {
+        protocol: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content_type: Option<String>,
     }
 
     pub(super) fn serialize<S: Serializer>(protocol: &Protocol, serializer: S) -> Result<S::Ok, S::Error> {
-        match protocol {
-            Protocol::Raw { content_type } => serializer.collect_str(&format_args!("{RAW}{content_type}")),
-            Protocol::Cgi => serializer.serialize_str("cgi"),
+        let (protocol, content_type) = match protocol {
+            Protocol::Raw { content_type } => ("raw", Some(content_type.clone())),
+            Protocol::Cgi => ("cgi", None),
+        };
+        Keys {
+            protocol: protocol.to_owned(),
+            content_type,
         }
+        .serialize(serializer)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Protocol, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        match (text.strip_prefix(RAW), text.as_str()) {
-            (Some(content_type), _) => Ok(Protocol::Raw {
-                content_type: content_type.to_owned(),
-            }),
-            (None, "cgi") => Ok(Protocol::Cgi),
-            (None, _) => Err(D::Error::custom(format!("`{text}` is not a protocol"))),
+        let keys = Keys::deserialize(deserializer)?;
+        match (keys.protocol.as_str(), keys.content_type) {
+            ("raw", Some(content_type)) => Ok(Protocol::Raw { content_type }),
+            ("cgi", None) => Ok(Protocol::Cgi),
+            (other, _) => Err(D::Error::custom(format!(
+                "`{other}` is not a protocol, or has no content type"
+            ))),
         }
     }
 }

@@ -399,13 +399,14 @@ impl Registry {
         self.publish(&subscribers, application, record, &HashMap::new())
     }
 
-    /// Points the alias at a version, whose image is made ready first. Returns the version that it named before.
+    /// Points the alias at a version, whose image is made ready first. Returns the function, and the version that the
+    /// alias named before.
     pub fn set_alias(
         &self,
         reference: &FunctionRef,
         alias: &Name,
         number: VersionNumber,
-    ) -> Result<Option<VersionNumber>, Error> {
+    ) -> Result<(FunctionId, Option<VersionNumber>), Error> {
         let id = self.whole_function(reference)?;
         let version = Qualifier::Version(number);
         let exact = FunctionRef {
@@ -427,16 +428,16 @@ impl Registry {
             }
             Ok(())
         })?;
-        Ok(before)
+        Ok((id, before))
     }
 
-    /// Points `live` at an earlier version: `to`, or the one with the next lower number. Returns the version that was
-    /// live and the one that is.
+    /// Points `live` at an earlier version: `to`, or the one with the next lower number. Returns the function, the
+    /// version that was live and the one that is.
     pub fn rollback(
         &self,
         reference: &FunctionRef,
         to: Option<VersionNumber>,
-    ) -> Result<(VersionNumber, VersionNumber), Error> {
+    ) -> Result<(FunctionId, VersionNumber, VersionNumber), Error> {
         let id = self.whole_function(reference)?;
         let snapshot = self.snapshot();
         let (_, function) = snapshot.function(reference)?;
@@ -454,8 +455,8 @@ impl Registry {
         let Some(to) = to.or_else(earlier) else {
             return Err(Error::NoEarlierVersion { function: id, live });
         };
-        let before = self.set_alias(reference, &LIVE, to)?;
-        Ok((before.unwrap_or(live), to))
+        let (id, before) = self.set_alias(reference, &LIVE, to)?;
+        Ok((id, before.unwrap_or(live), to))
     }
 
     /// Deletes an alias; returns the version that it named.

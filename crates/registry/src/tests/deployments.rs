@@ -199,10 +199,15 @@ fn aliases_and_rollback() {
         node.deploy(SHOP, &[("resize", code)]).unwrap();
     }
     let resize = parse("resize");
-    assert_eq!(registry.set_alias(&resize, &name("blue"), v(1)).unwrap(), None);
+    let rolled_back = |to| {
+        let (function, from, to) = registry.rollback(&resize, to).unwrap();
+        assert_eq!(function.to_string(), "shop.resize");
+        (from, to)
+    };
+    assert_eq!(registry.set_alias(&resize, &name("blue"), v(1)).unwrap().1, None);
     assert_eq!(node.runs("resize:blue"), "one");
     assert_eq!(
-        registry.set_alias(&resize, &name("blue"), v(2)).unwrap(),
+        registry.set_alias(&resize, &name("blue"), v(2)).unwrap().1,
         Some(v(1))
     );
     assert!(matches!(
@@ -210,14 +215,14 @@ fn aliases_and_rollback() {
         Err(Error::UnknownVersion { .. })
     ));
 
-    assert_eq!(registry.rollback(&resize, None).unwrap(), (v(3), v(2)));
+    assert_eq!(rolled_back(None), (v(3), v(2)));
     assert_eq!(node.runs("resize"), "two");
-    assert_eq!(registry.rollback(&resize, None).unwrap(), (v(2), v(1)));
+    assert_eq!(rolled_back(None), (v(2), v(1)));
     assert!(matches!(
         registry.rollback(&resize, None),
         Err(Error::NoEarlierVersion { .. })
     ));
-    assert_eq!(registry.rollback(&resize, Some(v(3))).unwrap(), (v(1), v(3)));
+    assert_eq!(rolled_back(Some(v(3))), (v(1), v(3)));
     assert_eq!(node.runs("resize"), "three");
 
     assert_eq!(registry.delete_alias(&resize, &name("blue")).unwrap(), v(2));

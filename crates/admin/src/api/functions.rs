@@ -1,0 +1,135 @@
+use super::{Result, blocking, function, functions};
+use crate::{
+    Context,
+    failure::{Document, Names, name},
+    wire,
+};
+use axum::{Json, extract::State, http::StatusCode};
+use contract::{FunctionRef, Name};
+use registry::LIVE;
+
+/// All functions, each with its live version
+#[utoipa::path(get, path = "/v1/functions", tag = "functions",
+    responses((status = 200, description = "The functions", body = wire::Functions)))]
+pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Functions> {
+    let snapshot = context.state.registry.snapshot();
+    let functions = snapshot
+        .applications
+        .values()
+        .flat_map(|application| functions(application))
+        .collect();
+    Json(wire::Functions { functions })
+}
+
+/// One function and its versions
+#[utoipa::path(get, path = "/v1/functions/{function}", tag = "functions",
+    params(("function" = String, Path, description = "`[APPLICATION.]FUNCTION[:VERSION|:ALIAS]`")),
+    responses((status = 200, description = "The function", body = wire::FunctionDetail)))]
+pub(crate) async fn describe(
+    State(context): State<Context>,
+    Names(text): Names<String>,
+) -> Result<Json<wire::FunctionDetail>> {
+    let reference: FunctionRef = name(&text)?;
+    let snapshot = context.state.registry.snapshot();
+    let version = snapshot.version(&reference)?;
+    let (id, found) = snapshot.function(&reference)?;
+    let application = snapshot.application(&id.application)?;
+    Ok(Json(wire::FunctionDetail {
+        function: function(application, &id.function, found, version),
+        versions: found
+            .versions
+            .values()
+            .rev()
+            .map(|version| (&**version).into())
+            .collect(),
+    }))
+}
+
+/// Delete a function with all its versions, aliases and routes
+///
+/// Requests that run finish. Its application goes with its last function.
+#[utoipa::path(delete, path = "/v1/functions/{function}", tag = "functions",
+    params(("function" = String, Path, description = "`[APPLICATION.]FUNCTION`")),
+    responses((status = 204, description = "It is deleted")))]
+pub(crate) async fn delete(State(context): State<Context>, Names(text): Names<String>) -> Result<StatusCode> {
+    let reference: FunctionRef = name(&text)?;
+    let registry = context.state.registry.clone();
+    blocking("delete a function", move || {
+        Ok(registry.delete_function(&reference)?)
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Make an earlier version the live one
+#[utoipa::path(post, path = "/v1/functions/{function}/rollback", tag = "functions",
+    params(("function" = String, Path, description = "`[APPLICATION.]FUNCTION`")),
+    request_body = wire::RollbackRequest,
+    responses((status = 200, description = "What `live` named, and names now", body = wire::AliasChange)))]
+pub(crate) async fn rollback(
+    State(context): State<Context>,
+    Names(text): Names<String>,
+    Document(request): Document<wire::RollbackRequest>,
+) -> Result<Json<wire::AliasChange>> {
+    let reference: FunctionRef = name(&text)?;
+    let registry = context.state.registry.clone();
+    let (function, from, to) = blocking(
+        "roll back",
+        move || Ok(registry.rollback(&reference, request.to)?),
+    )
+    .await?;
+    Ok(Json(wire::AliasChange {
+        function,
+        alias: LIVE.clone(),
+        from: Some(from),
+        to,
+    }))
+}
+
+/// Point an alias at a version
+#[utoipa::path(put, path = "/v1/functions/{function}/aliases/{alias}", tag = "functions",
+    params(
+        ("function" = String, Path, description = "`[APPLICATION.]FUNCTION`"),
+        ("alias" = String, Path, description = "The alias; `live` is what routes mean"),
+    ),
+    request_body = wire::AliasRequest,
+    responses((status = 200, description = "What it named, and names now", body = wire::AliasChange)))]
+pub(crate) async fn set_alias(
+    State(context): State<Context>,
+    Names((text, alias)): Names<(String, String)>,
+    Document(request): Document<wire::AliasRequest>,
+) -> Result<Json<wire::AliasChange>> {
+    let (reference, alias): (FunctionRef, Name) = (name(&text)?, name(&alias)?);
+    let registry = context.state.registry.clone();
+    let named = alias.clone();
+    let (function, from) = blocking("set an alias", move || {
+        Ok(registry.set_alias(&reference, &named, request.version)?)
+    })
+    .await?;
+    Ok(Json(wire::AliasChange {
+        function,
+        alias,
+        from,
+        to: request.version,
+    }))
+}
+
+/// Delete an alias
+#[utoipa::path(delete, path = "/v1/functions/{function}/aliases/{alias}", tag = "functions",
+    params(
+        ("function" = String, Path, description = "`[APPLICATION.]FUNCTION`"),
+        ("alias" = String, Path, description = "The alias"),
+    ),
+    responses((status = 204, description = "It is deleted")))]
+pub(crate) async fn delete_alias(
+    State(context): State<Context>,
+    Names((text, alias)): Names<(String, String)>,
+) -> Result<StatusCode> {
+    let (reference, alias): (FunctionRef, Name) = (name(&text)?, name(&alias)?);
+    let registry = context.state.registry.clone();
+    blocking("delete an alias", move || {
+        Ok(registry.delete_alias(&reference, &alias)?)
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,101 @@
+use super::{Result, blocking};
+use crate::{
+    Context,
+    failure::{Failure, Names, Options, name},
+    wire,
+};
+use axum::{
+    body::Body,
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use contract::{FunctionRef, Qualifier, RequestId};
+use futures_util::{StreamExt, stream};
+use serde::Deserialize;
+use std::{borrow::Borrow, convert::Infallible};
+use telemetry::logs::{Filter, Record};
+use utoipa::IntoParams;
+
+/// Lines that are sent when the caller does not say how many.
+const TAIL: usize = 1000;
+/// Lines that a caller may ask for.
+const TAIL_LIMIT: usize = 100_000;
+/// Records that are sent in one piece while they come fast.
+const PIECE: usize = 64;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LogOptions {
+    /// Go on sending what comes, until the caller leaves.
+    #[serde(default)]
+    follow: bool,
+    /// How many of the last lines to send, 1000 when absent, at most 100000.
+    tail: Option<usize>,
+    /// Only lines of this request.
+    #[param(value_type = Option<String>)]
+    request: Option<RequestId>,
+}
+
+/// What a function said
+///
+/// One JSON object a line, oldest first. With a version or an alias, only that version's lines.
+#[utoipa::path(get, path = "/v1/functions/{function}/logs", tag = "functions",
+    params(("function" = String, Path, description = "`[APPLICATION.]FUNCTION[:VERSION|:ALIAS]`"), LogOptions),
+    responses((status = 200, description = "The lines", body = wire::Record, content_type = "application/x-ndjson")))]
+pub(crate) async fn read(
+    State(context): State<Context>,
+    Names(text): Names<String>,
+    Options(options): Options<LogOptions>,
+) -> Result<Response> {
+    let reference: FunctionRef = name(&text)?;
+    let filter = filter(&context, &reference, options.request)?;
+    let tail = options.tail.unwrap_or(TAIL).min(TAIL_LIMIT);
+    let logs = context.state.logs.clone();
+    let failed = |error: telemetry::logs::Error| Failure::internal("read a log", &error);
+    let body = if options.follow {
+        let follower = blocking("follow a log", move || logs.follow(&filter, tail).map_err(failed));
+        let mut follower = follower.await?;
+        let mut ending = context.ending.clone();
+        let end = async move {
+            // An error says that the node has ended.
+            let _ = ending.wait_for(|ending| *ending).await;
+        };
+        let records = stream::poll_fn(move |context| follower.poll_recv(context)).ready_chunks(PIECE);
+        Body::from_stream(
+            records
+                .map(|records| Ok::<_, Infallible>(lines(&records)))
+                .take_until(Box::pin(end)),
+        )
+    } else {
+        let records = blocking("read a log", move || logs.tail(&filter, tail).map_err(failed)).await?;
+        Body::from(lines(&records))
+    };
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
+}
+
+/// A version's number is taken at its word: its lines outlive it.
+fn filter(context: &Context, reference: &FunctionRef, request: Option<RequestId>) -> Result<Filter> {
+    let snapshot = context.state.registry.snapshot();
+    let (function, _) = snapshot.function(reference)?;
+    let version = match &reference.qualifier {
+        None => None,
+        Some(Qualifier::Version(number)) => Some(*number),
+        Some(Qualifier::Alias(_)) => Some(snapshot.version(reference)?.number),
+    };
+    Ok(Filter {
+        function,
+        version,
+        request,
+    })
+}
+
+fn lines<R: Borrow<Record>>(records: &[R]) -> Bytes {
+    let mut lines = Vec::new();
+    for record in records {
+        record.borrow().write_json(&mut lines);
+    }
+    lines.into()
+}

@@ -1,0 +1,78 @@
+use super::Result;
+use crate::{Context, failure::Failure, wire};
+use axum::{
+    Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::IntoResponse,
+};
+use serde_json::Value;
+use telemetry::metrics::Exposition;
+
+/// The node about itself
+#[utoipa::path(get, path = "/v1/node", tag = "node", responses((status = 200, description = "The node", body = wire::Node)))]
+pub(crate) async fn describe(State(context): State<Context>) -> Json<wire::Node> {
+    let node = &context.state.node;
+    Json(wire::Node {
+        version: node.version.clone(),
+        listen: node.listen.to_string(),
+        admin: node.admin.to_string(),
+        cores: node.cores.clone(),
+        engines: context
+            .state
+            .registry
+            .engines()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+        code_limit: context.state.registry.code_limit(),
+        started: wire::time(node.started),
+    })
+}
+
+/// Whether the process lives
+#[utoipa::path(get, path = "/healthz", tag = "node", responses((status = 200, description = "It does", body = wire::Health)))]
+pub(crate) async fn health() -> Json<wire::Health> {
+    Json(wire::Health {
+        status: "ok".to_owned(),
+    })
+}
+
+/// Whether the node serves functions
+#[utoipa::path(get, path = "/readyz", tag = "node", responses((status = 200, description = "It does", body = wire::Health)))]
+pub(crate) async fn readiness(State(context): State<Context>) -> Result<Json<wire::Health>> {
+    if context.is_ready() {
+        Ok(Json(wire::Health {
+            status: "ready".to_owned(),
+        }))
+    } else {
+        let detail = "this node does not serve functions now: it starts, or shuts down";
+        Err(Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not-ready",
+            detail,
+            "ask again",
+        ))
+    }
+}
+
+/// Metrics in Prometheus' text format
+#[utoipa::path(get, path = "/metrics", tag = "node", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
+pub(crate) async fn metrics(State(context): State<Context>) -> impl IntoResponse {
+    (
+        [(header::CONTENT_TYPE, Exposition::MEDIA_TYPE)],
+        context.state.metrics.render(),
+    )
+}
+
+/// This description
+#[utoipa::path(get, path = "/openapi.json", tag = "node", responses((status = 200, description = "An OpenAPI document", body = Object)))]
+pub(crate) async fn openapi() -> Json<Value> {
+    Json(crate::openapi())
+}
+
+/// The JSON schema of `millpond.toml`
+#[utoipa::path(get, path = "/manifest.schema.json", tag = "node", responses((status = 200, description = "A JSON schema", body = Object)))]
+pub(crate) async fn manifest_schema() -> Json<&'static Value> {
+    Json(manifest::schema())
+}

@@ -1,0 +1,182 @@
+//! Every error as a [`Problem`].
+
+use crate::DOCUMENT_LIMIT;
+use axum::{
+    body::BodyDataStream,
+    extract::{FromRequest, FromRequestParts, Json, Path, Query, Request},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use contract::{ByteSize, NameError, Problem};
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+use std::{str::FromStr, time::Duration};
+
+/// An answer of 400 or above.
+#[derive(Debug)]
+pub(crate) struct Failure(Problem);
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, code: &str, detail: impl Into<String>, hint: &str) -> Self {
+        Self(Problem::new(status.as_u16(), code, detail, hint))
+    }
+
+    /// The platform's own failure: its detail goes to the log.
+    pub(crate) fn internal(attempt: &str, error: &dyn std::error::Error) -> Self {
+        let cause = error
+            .source()
+            .map(|source| format!(": {source}"))
+            .unwrap_or_default();
+        tracing::error!("{attempt}: {error}{cause}");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            format!("the node failed to {attempt}"),
+            "see the node's log",
+        )
+    }
+}
+
+impl From<registry::Error> for Failure {
+    fn from(error: registry::Error) -> Self {
+        let problem = error.problem();
+        if problem.status >= 500 {
+            tracing::error!(code = problem.code, "{error}");
+        }
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(&self.0)).into_response();
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(Problem::MEDIA_TYPE),
+        );
+        if status == StatusCode::UNAUTHORIZED {
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// How much of a refused body is read, so that the client comes to reading the answer instead of meeting a closed
+/// connection in the middle of what it sends.
+const DRAIN: u64 = 64 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// Reads on what nobody wants, within bounds.
+pub(crate) async fn drain(body: &mut BodyDataStream) {
+    let all = async {
+        let mut left = DRAIN;
+        while let Some(Ok(piece)) = body.next().await {
+            left = left.saturating_sub(piece.len() as u64);
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // Whether it was all or the time is over makes no difference.
+    let _ = tokio::time::timeout(DRAIN_TIME, all).await;
+}
+
+/// A JSON body.
+pub(crate) struct Document<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Document<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+        let is_json = is_json(request.headers());
+        let mut body = request.into_body().into_data_stream();
+        if !is_json {
+            drain(&mut body).await;
+            return Err(Failure::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "media-type",
+                "this wants a JSON document",
+                "send `Content-Type: application/json`",
+            ));
+        }
+        let mut bytes = Vec::new();
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(|error| {
+                Failure::new(
+                    StatusCode::BAD_REQUEST,
+                    "document-invalid",
+                    format!("the body broke off: {error}"),
+                    "",
+                )
+            })?;
+            if bytes.len() + piece.len() > DOCUMENT_LIMIT {
+                drain(&mut body).await;
+                return Err(Failure::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "document-too-large",
+                    format!("a document has at most {}", ByteSize(DOCUMENT_LIMIT as u64)),
+                    "code is uploaded with PUT /v1/code/SHA256",
+                ));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Json::from_bytes(&bytes)
+            .map(|Json(document)| Self(document))
+            .map_err(|rejection| {
+                let hint = "the documents are described in GET /openapi.json";
+                Failure::new(
+                    rejection.status(),
+                    "document-invalid",
+                    rejection.body_text(),
+                    hint,
+                )
+            })
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let media_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+/// The parts of the path, as text.
+pub(crate) struct Names<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Names<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let path = Path::<T>::from_request_parts(parts, state).await;
+        path.map(|Path(names)| Self(names))
+            .map_err(|rejection| Failure::new(rejection.status(), "name-invalid", rejection.body_text(), ""))
+    }
+}
+
+/// The query.
+pub(crate) struct Options<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Options<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        let hint = "the parameters are described in GET /openapi.json";
+        query.map(|Query(options)| Self(options)).map_err(|rejection| {
+            Failure::new(rejection.status(), "query-invalid", rejection.body_text(), hint)
+        })
+    }
+}
+
+/// Reads a name that a path holds.
+pub(crate) fn name<T: FromStr<Err = NameError>>(text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|error: NameError| {
+        Failure::new(StatusCode::BAD_REQUEST, "name-invalid", error.to_string(), "")
+    })
+}

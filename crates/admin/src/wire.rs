@@ -1,0 +1,411 @@
+//! What requests and answers hold. Times are RFC 3339 in UTC, sizes and durations as in a manifest.
+
+use contract::{ByteSize, Digest, FunctionId, Name, VersionNumber, format_duration};
+use manifest::HttpTrigger;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+use utoipa::{
+    ToSchema,
+    openapi::{Ref, RefOr, Schema},
+};
+
+/// A node about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Node {
+    /// Of the program.
+    #[schema(example = "0.1.0")]
+    pub version: String,
+    /// Where functions are served.
+    #[schema(example = "127.0.0.1:8080")]
+    pub listen: String,
+    /// Where the control API is.
+    #[schema(example = "127.0.0.1:9080")]
+    pub admin: String,
+    /// The processors of its worker threads.
+    pub cores: Vec<usize>,
+    /// What isolates functions here.
+    #[schema(example = json!(["wasmtime"]))]
+    pub engines: Vec<String>,
+    /// The largest code that may be uploaded.
+    #[schema(value_type = String, example = "256MiB")]
+    pub code_limit: ByteSize,
+    /// When it was started.
+    #[schema(format = DateTime)]
+    pub started: String,
+}
+
+/// A state in a word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// `ok`, or `ready`.
+    pub status: String,
+}
+
+/// Uploaded code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Code {
+    /// Its SHA-256, in hexadecimal digits.
+    #[schema(value_type = String)]
+    pub digest: Digest,
+}
+
+/// What to deploy.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeploymentRequest {
+    /// The manifest, as JSON.
+    #[schema(schema_with = manifest_schema)]
+    pub manifest: serde_json::Value,
+    /// The SHA-256 of each function's code.
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub code: BTreeMap<Name, Digest>,
+}
+
+fn manifest_schema() -> RefOr<Schema> {
+    Ref::from_schema_name("Manifest").into()
+}
+
+/// What a deployment changed, or would.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Deployment {
+    /// The application.
+    #[schema(value_type = String, example = "shop")]
+    pub application: Name,
+    /// Of a plan, the application's revision now; of a deployment, the one it made.
+    pub revision: u64,
+    /// One for each function that the manifest has or the application had.
+    pub changes: Vec<Change>,
+    /// The application's routes afterwards.
+    pub routes: Vec<Route>,
+    /// The SHA-256 of code that must be uploaded first.
+    #[schema(value_type = Vec<String>)]
+    pub missing_code: Vec<Digest>,
+}
+
+/// What is done to one function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Change {
+    /// Its name in the application.
+    #[schema(value_type = String, example = "resize")]
+    pub function: Name,
+    /// What is done.
+    pub action: Action,
+    /// Its live version before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub from: Option<VersionNumber>,
+    /// Its live version afterwards; of a plan, if nobody else deploys meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub to: Option<VersionNumber>,
+    /// What differs between the two.
+    pub differences: Vec<Difference>,
+}
+
+/// What is done to a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It is new.
+    Create,
+    /// It gets a new version.
+    Update,
+    /// Code and settings are those of the live version.
+    Unchanged,
+    /// The manifest no longer has it.
+    Delete,
+}
+
+/// One setting that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Difference {
+    /// The manifest's key, or `code`.
+    #[schema(example = "memory")]
+    pub key: String,
+    /// Before, if it was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Afterwards, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}
+
+/// A route of the data plane, as in `[[trigger.http]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Route {
+    /// The function that answers.
+    #[schema(value_type = String, example = "resize")]
+    pub function: Name,
+    /// Path pattern.
+    #[schema(example = "/resize/{size}")]
+    pub path: String,
+    /// Methods that match; any, when absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub method: Vec<String>,
+    /// The host that matches; any, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+/// All applications.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Applications {
+    /// By name.
+    pub applications: Vec<Application>,
+}
+
+/// An application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Application {
+    /// Its name.
+    #[schema(value_type = String, example = "shop")]
+    pub application: Name,
+    /// Of its last change.
+    pub revision: u64,
+    /// Its functions.
+    pub functions: Vec<Function>,
+    /// Its routes.
+    pub routes: Vec<Route>,
+}
+
+/// All functions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Functions {
+    /// By application and name.
+    pub functions: Vec<Function>,
+}
+
+/// A function, and the version of it that was asked for: the live one, unless another was named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Function {
+    /// Its application and name.
+    #[schema(value_type = String, example = "shop.resize")]
+    pub function: FunctionId,
+    /// The version that was asked for.
+    #[schema(value_type = u32)]
+    pub version: VersionNumber,
+    /// When that version was deployed.
+    #[schema(format = DateTime)]
+    pub created: String,
+    /// The SHA-256 of that version's code.
+    #[schema(value_type = String)]
+    pub code: Digest,
+    /// The code's length in bytes.
+    pub code_size: u64,
+    /// How that version runs.
+    pub settings: Settings,
+    /// Which version each alias names.
+    #[schema(value_type = BTreeMap<String, u32>, example = json!({ "live": 3 }))]
+    pub aliases: BTreeMap<Name, VersionNumber>,
+    /// The function's routes.
+    pub routes: Vec<Route>,
+}
+
+/// A function and all its versions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionDetail {
+    /// The function, and the version that was asked for.
+    #[serde(flatten)]
+    pub function: Function,
+    /// The versions that are kept, newest first.
+    pub versions: Vec<Version>,
+}
+
+/// One version of a function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Version {
+    /// Its number.
+    #[schema(value_type = u32)]
+    pub version: VersionNumber,
+    /// When it was deployed.
+    #[schema(format = DateTime)]
+    pub created: String,
+    /// The SHA-256 of its code.
+    #[schema(value_type = String)]
+    pub code: Digest,
+}
+
+/// How a version runs, by the keys of a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Settings {
+    /// What isolates it.
+    #[schema(example = "wasmtime")]
+    pub engine: String,
+    /// Linear memory of one sandbox.
+    #[schema(value_type = String, example = "64MiB")]
+    pub memory: ByteSize,
+    /// Wall-clock time of one request.
+    #[schema(example = "30s")]
+    pub timeout: String,
+    /// Time on a core of one request.
+    #[schema(example = "10s")]
+    pub cpu_time: String,
+    /// Largest body of a request.
+    #[schema(value_type = String, example = "16MiB")]
+    pub request_body: ByteSize,
+    /// Largest body of a response.
+    #[schema(value_type = String, example = "16MiB")]
+    pub response_body: ByteSize,
+    /// Sandboxes alive at once.
+    pub concurrency: u32,
+    /// Requests that wait for one.
+    pub queue: u32,
+    /// How many requests one sandbox serves.
+    pub reuse: u32,
+    /// Arguments after the program's name.
+    pub arguments: Vec<String>,
+    /// Environment variables.
+    pub env: BTreeMap<String, String>,
+    /// `raw`, or `cgi`.
+    pub protocol: String,
+    /// `Content-Type` of a raw response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+}
+
+/// Which version to go back to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackRequest {
+    /// The version; the one before the live one, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub to: Option<VersionNumber>,
+}
+
+/// Which version an alias is to name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AliasRequest {
+    /// The version.
+    #[schema(value_type = u32)]
+    pub version: VersionNumber,
+}
+
+/// An alias that names another version than before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AliasChange {
+    /// The function.
+    #[schema(value_type = String, example = "shop.resize")]
+    pub function: FunctionId,
+    /// The alias.
+    #[schema(value_type = String, example = "live")]
+    pub alias: Name,
+    /// What it named before, if it was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub from: Option<VersionNumber>,
+    /// What it names now.
+    #[schema(value_type = u32)]
+    pub to: VersionNumber,
+}
+
+/// A line of a function's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Record {
+    /// When the line was complete.
+    #[schema(format = DateTime)]
+    pub time: String,
+    /// The function.
+    #[schema(value_type = String, example = "shop.resize")]
+    pub function: FunctionId,
+    /// Its version.
+    #[schema(value_type = u32)]
+    pub version: VersionNumber,
+    /// The request that said it, if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// `stdout`, `stderr`, or `platform` for the node's own words.
+    pub stream: String,
+    /// The line, without its end.
+    pub message: String,
+    /// How many bytes of it were left out because it was too long.
+    #[serde(default)]
+    pub omitted: u64,
+}
+
+/// A time as the API writes it. Clocks before 1970 or after 9999 are broken, and the format has no such times.
+pub(crate) fn time(time: SystemTime) -> String {
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
+    humantime::format_rfc3339_millis(time.clamp(SystemTime::UNIX_EPOCH, last)).to_string()
+}
+
+impl From<&HttpTrigger> for Route {
+    fn from(trigger: &HttpTrigger) -> Self {
+        Self {
+            function: trigger.function.clone(),
+            path: trigger.path.clone(),
+            method: trigger.method.clone(),
+            host: trigger.host.clone(),
+        }
+    }
+}
+
+impl From<&registry::Settings> for Settings {
+    fn from(settings: &registry::Settings) -> Self {
+        let (protocol, content_type) = match &settings.protocol {
+            contract::Protocol::Raw { content_type } => ("raw", Some(content_type.clone())),
+            contract::Protocol::Cgi => ("cgi", None),
+        };
+        let limits = &settings.limits;
+        Self {
+            engine: settings.engine.clone(),
+            memory: limits.memory,
+            timeout: format_duration(limits.timeout),
+            cpu_time: format_duration(limits.cpu_time),
+            request_body: limits.request_body,
+            response_body: limits.response_body,
+            concurrency: limits.concurrency,
+            queue: limits.queue,
+            reuse: settings.reuse,
+            arguments: settings.arguments.clone(),
+            env: settings.env.clone(),
+            protocol: protocol.to_owned(),
+            content_type,
+        }
+    }
+}
+
+impl From<&registry::Version> for Version {
+    fn from(version: &registry::Version) -> Self {
+        Self {
+            version: version.number,
+            created: time(version.created),
+            code: version.code,
+        }
+    }
+}
+
+impl From<registry::Plan> for Deployment {
+    fn from(plan: registry::Plan) -> Self {
+        Self {
+            application: plan.application,
+            revision: plan.revision.0,
+            changes: plan.changes.into_iter().map(Change::from).collect(),
+            routes: plan.routes.iter().map(Route::from).collect(),
+            missing_code: plan.missing_code,
+        }
+    }
+}
+
+impl From<registry::FunctionChange> for Change {
+    fn from(change: registry::FunctionChange) -> Self {
+        let difference =
+            |registry::Difference { key, from, to }: registry::Difference| Difference { key, from, to };
+        Self {
+            function: change.function,
+            action: match change.action {
+                registry::Action::Create => Action::Create,
+                registry::Action::Update => Action::Update,
+                registry::Action::Unchanged => Action::Unchanged,
+                registry::Action::Delete => Action::Delete,
+            },
+            from: change.from,
+            to: change.to,
+            differences: change.differences.into_iter().map(difference).collect(),
+        }
+    }
+}
