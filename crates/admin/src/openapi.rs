@@ -107,6 +107,19 @@ mod tests {
     }
 
     #[test]
+    fn operations_have_names_of_their_own() {
+        let document = openapi();
+        let paths = document["paths"].as_object().unwrap().values();
+        let names: Vec<_> = paths
+            .flat_map(|path| path.as_object().unwrap().values())
+            .map(|o| &o["operationId"])
+            .collect();
+        let distinct: std::collections::HashSet<_> =
+            names.iter().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(distinct.len(), names.len(), "{names:?}");
+    }
+
+    #[test]
     fn every_reference_leads_somewhere() {
         let document = openapi();
         let mut open = vec![&document];

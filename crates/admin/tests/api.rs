@@ -530,6 +530,13 @@ fn every_error_is_a_problem() {
             String::from_utf8_lossy(&body[..body.len().min(80)])
         );
     }
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .proxy(None)
+        .build()
+        .into();
+    let refused = agent.delete(node.url("/v1/node")).call().unwrap();
+    assert_eq!(refused.headers()["allow"], "GET,HEAD");
     assert_eq!(
         node.get::<wire::Functions>("/v1/functions").functions.len(),
         1,

@@ -19,7 +19,7 @@ fn application(name: &Name, found: &registry::Application) -> wire::Application 
 }
 
 /// All applications
-#[utoipa::path(get, path = "/v1/applications", tag = "deployments",
+#[utoipa::path(get, operation_id = "list_applications", path = "/v1/applications", tag = "deployments",
     responses((status = 200, description = "The applications", body = wire::Applications)))]
 pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Applications> {
     let snapshot = context.state.registry.snapshot();
@@ -32,7 +32,7 @@ pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Applicati
 }
 
 /// One application
-#[utoipa::path(get, path = "/v1/applications/{application}", tag = "deployments",
+#[utoipa::path(get, operation_id = "describe_application", path = "/v1/applications/{application}", tag = "deployments",
     params(("application" = String, Path, description = "The application's name")),
     responses((status = 200, description = "The application", body = wire::Application)))]
 pub(crate) async fn describe(
@@ -47,7 +47,7 @@ pub(crate) async fn describe(
 /// Delete an application, with all its functions
 ///
 /// Requests that run finish.
-#[utoipa::path(delete, path = "/v1/applications/{application}", tag = "deployments",
+#[utoipa::path(delete, operation_id = "delete_application", path = "/v1/applications/{application}", tag = "deployments",
     params(("application" = String, Path, description = "The application's name")),
     responses((status = 204, description = "It is deleted")))]
 pub(crate) async fn delete(State(context): State<Context>, Names(text): Names<String>) -> Result<StatusCode> {
@@ -73,7 +73,7 @@ pub(crate) struct DeployOptions {
 ///
 /// All at once: functions whose code or settings differ get a new version, functions that the manifest no longer has are
 /// deleted, and the routes are the manifest's. Requests that run finish on the version they began with.
-#[utoipa::path(post, path = "/v1/applications/{application}/deployments", tag = "deployments",
+#[utoipa::path(post, operation_id = "deploy_application", path = "/v1/applications/{application}/deployments", tag = "deployments",
     params(("application" = String, Path, description = "The application's name, as in the manifest"), DeployOptions),
     request_body = wire::DeploymentRequest,
     responses((status = 200, description = "What changed, or would", body = wire::Deployment)))]

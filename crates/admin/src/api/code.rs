@@ -23,7 +23,7 @@ const PIECES: usize = 16;
 /// Upload code under its SHA-256
 ///
 /// For a deployment to come: code that no deployment uses within a day may be removed. The node checks the digest.
-#[utoipa::path(put, path = "/v1/code/{sha256}", tag = "deployments",
+#[utoipa::path(put, operation_id = "upload_code", path = "/v1/code/{sha256}", tag = "deployments",
     params(("sha256" = String, Path, description = "SHA-256 of the code, in hexadecimal digits")),
     request_body(content = String, content_type = "application/wasm", description = "The code"),
     responses(

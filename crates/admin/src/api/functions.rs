@@ -9,7 +9,7 @@ use contract::{FunctionRef, Name};
 use registry::LIVE;
 
 /// All functions, each with its live version
-#[utoipa::path(get, path = "/v1/functions", tag = "functions",
+#[utoipa::path(get, operation_id = "list_functions", path = "/v1/functions", tag = "functions",
     responses((status = 200, description = "The functions", body = wire::Functions)))]
 pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Functions> {
     let snapshot = context.state.registry.snapshot();
@@ -22,7 +22,7 @@ pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Functions
 }
 
 /// One function and its versions
-#[utoipa::path(get, path = "/v1/functions/{function}", tag = "functions",
+#[utoipa::path(get, operation_id = "describe_function", path = "/v1/functions/{function}", tag = "functions",
     params(("function" = String, Path, description = "`[APPLICATION.]FUNCTION[:VERSION|:ALIAS]`")),
     responses((status = 200, description = "The function", body = wire::FunctionDetail)))]
 pub(crate) async fn describe(
@@ -48,7 +48,7 @@ pub(crate) async fn describe(
 /// Delete a function with all its versions, aliases and routes
 ///
 /// Requests that run finish. Its application goes with its last function.
-#[utoipa::path(delete, path = "/v1/functions/{function}", tag = "functions",
+#[utoipa::path(delete, operation_id = "delete_function", path = "/v1/functions/{function}", tag = "functions",
     params(("function" = String, Path, description = "`[APPLICATION.]FUNCTION`")),
     responses((status = 204, description = "It is deleted")))]
 pub(crate) async fn delete(State(context): State<Context>, Names(text): Names<String>) -> Result<StatusCode> {
@@ -62,7 +62,7 @@ pub(crate) async fn delete(State(context): State<Context>, Names(text): Names<St
 }
 
 /// Make an earlier version the live one
-#[utoipa::path(post, path = "/v1/functions/{function}/rollback", tag = "functions",
+#[utoipa::path(post, operation_id = "rollback_function", path = "/v1/functions/{function}/rollback", tag = "functions",
     params(("function" = String, Path, description = "`[APPLICATION.]FUNCTION`")),
     request_body = wire::RollbackRequest,
     responses((status = 200, description = "What `live` named, and names now", body = wire::AliasChange)))]
@@ -87,7 +87,7 @@ pub(crate) async fn rollback(
 }
 
 /// Point an alias at a version
-#[utoipa::path(put, path = "/v1/functions/{function}/aliases/{alias}", tag = "functions",
+#[utoipa::path(put, operation_id = "set_alias", path = "/v1/functions/{function}/aliases/{alias}", tag = "functions",
     params(
         ("function" = String, Path, description = "`[APPLICATION.]FUNCTION`"),
         ("alias" = String, Path, description = "The alias; `live` is what routes mean"),
@@ -115,7 +115,7 @@ pub(crate) async fn set_alias(
 }
 
 /// Delete an alias
-#[utoipa::path(delete, path = "/v1/functions/{function}/aliases/{alias}", tag = "functions",
+#[utoipa::path(delete, operation_id = "delete_alias", path = "/v1/functions/{function}/aliases/{alias}", tag = "functions",
     params(
         ("function" = String, Path, description = "`[APPLICATION.]FUNCTION`"),
         ("alias" = String, Path, description = "The alias"),

@@ -42,7 +42,7 @@ pub(crate) struct LogOptions {
 /// What a function said
 ///
 /// One JSON object a line, oldest first. With a version or an alias, only that version's lines.
-#[utoipa::path(get, path = "/v1/functions/{function}/logs", tag = "functions",
+#[utoipa::path(get, operation_id = "read_logs", path = "/v1/functions/{function}/logs", tag = "functions",
     params(("function" = String, Path, description = "`[APPLICATION.]FUNCTION[:VERSION|:ALIAS]`"), LogOptions),
     responses((status = 200, description = "The lines", body = wire::Record, content_type = "application/x-ndjson")))]
 pub(crate) async fn read(

@@ -10,7 +10,7 @@ use serde_json::Value;
 use telemetry::metrics::Exposition;
 
 /// The node about itself
-#[utoipa::path(get, path = "/v1/node", tag = "node", responses((status = 200, description = "The node", body = wire::Node)))]
+#[utoipa::path(get, operation_id = "describe_node", path = "/v1/node", tag = "node", responses((status = 200, description = "The node", body = wire::Node)))]
 pub(crate) async fn describe(State(context): State<Context>) -> Json<wire::Node> {
     let node = &context.state.node;
     Json(wire::Node {
@@ -31,7 +31,7 @@ pub(crate) async fn describe(State(context): State<Context>) -> Json<wire::Node>
 }
 
 /// Whether the process lives
-#[utoipa::path(get, path = "/healthz", tag = "node", responses((status = 200, description = "It does", body = wire::Health)))]
+#[utoipa::path(get, operation_id = "health", path = "/healthz", tag = "node", responses((status = 200, description = "It does", body = wire::Health)))]
 pub(crate) async fn health() -> Json<wire::Health> {
     Json(wire::Health {
         status: "ok".to_owned(),
@@ -39,7 +39,7 @@ pub(crate) async fn health() -> Json<wire::Health> {
 }
 
 /// Whether the node serves functions
-#[utoipa::path(get, path = "/readyz", tag = "node", responses((status = 200, description = "It does", body = wire::Health)))]
+#[utoipa::path(get, operation_id = "readiness", path = "/readyz", tag = "node", responses((status = 200, description = "It does", body = wire::Health)))]
 pub(crate) async fn readiness(State(context): State<Context>) -> Result<Json<wire::Health>> {
     if context.is_ready() {
         Ok(Json(wire::Health {
@@ -57,7 +57,7 @@ pub(crate) async fn readiness(State(context): State<Context>) -> Result<Json<wir
 }
 
 /// Metrics in Prometheus' text format
-#[utoipa::path(get, path = "/metrics", tag = "node", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
+#[utoipa::path(get, operation_id = "metrics", path = "/metrics", tag = "node", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
 pub(crate) async fn metrics(State(context): State<Context>) -> impl IntoResponse {
     (
         [(header::CONTENT_TYPE, Exposition::MEDIA_TYPE)],
@@ -66,13 +66,13 @@ pub(crate) async fn metrics(State(context): State<Context>) -> impl IntoResponse
 }
 
 /// This description
-#[utoipa::path(get, path = "/openapi.json", tag = "node", responses((status = 200, description = "An OpenAPI document", body = Object)))]
+#[utoipa::path(get, operation_id = "openapi", path = "/openapi.json", tag = "node", responses((status = 200, description = "An OpenAPI document", body = Object)))]
 pub(crate) async fn openapi() -> Json<Value> {
     Json(crate::openapi())
 }
 
 /// The JSON schema of `millpond.toml`
-#[utoipa::path(get, path = "/manifest.schema.json", tag = "node", responses((status = 200, description = "A JSON schema", body = Object)))]
+#[utoipa::path(get, operation_id = "manifest_schema", path = "/manifest.schema.json", tag = "node", responses((status = 200, description = "A JSON schema", body = Object)))]
 pub(crate) async fn manifest_schema() -> Json<&'static Value> {
     Json(manifest::schema())
 }
