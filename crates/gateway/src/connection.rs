@@ -81,9 +81,9 @@ pub(crate) enum Reply {
     /// From the worker.
     Answer(Box<Answer>),
     /// From the gateway.
-    Problem { problem: Problem, id: RequestId, retry_after: Option<Duration> },
+    Problem { problem: Problem, id: RequestId, retry_after: Option<Duration>, arrived: Instant },
     /// Text of the gateway's own.
-    Text(u16, &'static str),
+    Text { status: u16, text: &'static str, arrived: Instant },
 }
 
 impl Incoming {

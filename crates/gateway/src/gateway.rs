@@ -122,6 +122,19 @@ const ACCEPTED: usize = 64;
 const AHEAD: usize = 64 << 10;
 const UPKEEP: Duration = Duration::from_secs(1);
 
+/// Problems of requests that led to no function, as they are counted.
+const COUNTED: [&str; 9] = [
+    "route-unknown",
+    "route-method",
+    "route-changing",
+    "function-name",
+    "function-unknown",
+    "function-ambiguous",
+    "application-unknown",
+    "version-unknown",
+    "limit-request-body",
+];
+
 fn token(slot: usize, serial: u32) -> u64 {
     (u64::from(serial) << 32) | u64::from(u32::try_from(slot).unwrap_or(u32::MAX))
 }
@@ -360,7 +373,7 @@ impl Edge {
                             }
                         }
                         Err(reject) => {
-                            self.reject(connection, &reject, id, dirty);
+                            self.reject(connection, &reject, id, intake.now, dirty);
                             return bytes.len();
                         }
                     }
@@ -388,7 +401,7 @@ impl Edge {
                             self.begin(connection, head, request.framing, ask, intake, dirty);
                         }
                         Err(reject) => {
-                            self.reject(connection, &reject, id, dirty);
+                            self.reject(connection, &reject, id, intake.now, dirty);
                             return bytes.len();
                         }
                     }
@@ -416,7 +429,8 @@ impl Edge {
             _ => None,
         };
         if let Some((status, text)) = own {
-            return self.reply(connection, Reply::Text(status, text), framing, dirty);
+            let reply = Reply::Text { status, text, arrived: intake.now };
+            return self.reply(connection, reply, framing, dirty);
         }
         let incoming = self.reader.route(&mut head).and_then(|target| match framing {
             Framing::None => Ok(Err((target, head))),
@@ -424,7 +438,11 @@ impl Edge {
         });
         match incoming {
             Err(problem) => {
-                self.reply(connection, Reply::Problem { problem, id, retry_after: None }, framing, dirty);
+                if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
+                    self.metrics.reject(code);
+                }
+                let reply = Reply::Problem { problem, id, retry_after: None, arrived: intake.now };
+                self.reply(connection, reply, framing, dirty);
             }
             Ok(Err((target, head))) => self.submit(connection, target, head, Bytes::new(), intake, dirty),
             Ok(Ok(incoming)) => {
@@ -448,11 +466,19 @@ impl Edge {
         dirty.push(connection.token);
     }
 
-    fn reject(&mut self, connection: &mut Connection, reject: &http1::Reject, id: RequestId, dirty: &mut Vec<u64>) {
+    fn reject(
+        &mut self,
+        connection: &mut Connection,
+        reject: &http1::Reject,
+        id: RequestId,
+        arrived: Instant,
+        dirty: &mut Vec<u64>,
+    ) {
         self.metrics.reject(reject.code);
         connection.manner.keep_alive = false;
         connection.phase = Phase::Working;
-        connection.reply = Some(Reply::Problem { problem: reject.problem(Some(id)), id, retry_after: None });
+        let problem = reject.problem(Some(id));
+        connection.reply = Some(Reply::Problem { problem, id, retry_after: None, arrived });
         dirty.push(connection.token);
     }
 
@@ -475,6 +501,7 @@ impl Edge {
                     problem: Problem::of_refusal(refusal),
                     id: invocation.head.id,
                     retry_after: respond::retry(refusal),
+                    arrived: intake.now,
                 };
                 self.reply(connection, reply, Framing::None, dirty);
             }
@@ -552,7 +579,9 @@ impl Front for Gateway {
                     "the request did not arrive in time",
                     "send the head within 10 s, and let the body not pause for 30 s",
                 );
-                connection.reply = Some(Reply::Problem { problem, id: self.edge.ids.next(), retry_after: None });
+                let id = self.edge.ids.next();
+                connection.reply = Some(Reply::Problem { problem, id, retry_after: None, arrived: now });
+                self.edge.metrics.reject("http-timeout");
                 self.dirty.push(connection.token);
             } else {
                 gone.push(slot);

@@ -17,13 +17,15 @@ use worker::{Answer, Failure, Response, Target, Timing};
 /// Appends the reply's bytes to the connection's output, and records what it is an answer to.
 pub(crate) fn respond(connection: &mut Connection, reply: Reply, core: CoreId, date: [u8; 29], now: Instant) {
     match reply {
-        Reply::Text(status, text) => {
-            let headers = [("Content-Type", &b"text/plain; charset=utf-8"[..])];
+        Reply::Text { status, text, arrived } => {
+            let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
+            let headers = [("Content-Type", &b"text/plain; charset=utf-8"[..]), ("Server-Timing", &said)];
             plain(connection, status, &headers, text.as_bytes(), date);
         }
-        Reply::Problem { mut problem, id, retry_after } => {
+        Reply::Problem { mut problem, id, retry_after, arrived } => {
             problem.request_id = Some(id);
-            problem_response(connection, &problem, retry_after, None, date);
+            let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
+            problem_response(connection, &problem, retry_after, &said, date);
         }
         Reply::Answer(mut answer) => {
             let write = now.saturating_duration_since(answer.timing.ended);
@@ -50,13 +52,13 @@ pub(crate) fn record_unread(answer: &Answer, core: CoreId) {
 }
 
 fn record(answer: &Answer, core: CoreId, outcome: Outcome, write: Duration, response_bytes: u64) {
-    let Timing { queue, boot, run, .. } = answer.timing;
+    let Timing { queue, boot, run, cpu, .. } = answer.timing;
     let sample = Sample {
         queue,
         boot,
         run,
         write,
-        cpu: boot + run,
+        cpu,
         outcome,
         start: answer.start,
         request_bytes: answer.request_bytes,
@@ -137,7 +139,7 @@ fn failed(
         }
     };
     problem.request_id = Some(id);
-    problem_response(connection, &problem, retry_after, Some(timing), date);
+    problem_response(connection, &problem, retry_after, timing, date);
     (outcome, 0)
 }
 
@@ -154,7 +156,7 @@ fn problem_response(
     connection: &mut Connection,
     problem: &Problem,
     retry_after: Option<Duration>,
-    timing: Option<&[u8]>,
+    timing: &[u8],
     date: [u8; 29],
 ) {
     let mut body = serde_json::to_vec(problem).unwrap_or_default();
@@ -165,7 +167,7 @@ fn problem_response(
     headers.push(("Content-Type", Problem::MEDIA_TYPE.as_bytes()));
     headers.push(("X-Millpond-Error", problem.code.as_bytes()));
     headers.extend(seconds.as_ref().map(|seconds| ("Retry-After", seconds.as_bytes())));
-    headers.extend(timing.map(|timing| ("Server-Timing", timing)));
+    headers.push(("Server-Timing", timing));
     headers.extend(id.as_ref().map(|id| ("X-Request-Id", &id[..])));
     plain(connection, problem.status, &headers, &body, date);
 }
@@ -234,7 +236,7 @@ mod tests {
 
     fn said(queue: u64, boot: u64, run: u64, write: u64) -> String {
         let ns = Duration::from_nanos;
-        let timing = Timing { queue: ns(queue), boot: ns(boot), run: ns(run), ended: Instant::now() };
+        let timing = Timing { queue: ns(queue), boot: ns(boot), run: ns(run), cpu: ns(run), ended: Instant::now() };
         String::from_utf8(server_timing(&timing, ns(write)).to_vec()).unwrap()
     }
 

@@ -95,7 +95,7 @@ pub enum ConfigError {
     /// The control API would be open to the network.
     #[error(
         "the control API would listen on {0}, beyond this machine, without a token: set `admin_token` in the \
-         configuration file or MILLPOND_ADMIN_TOKEN, or listen on a loopback address"
+         configuration file or MILLPOND_TOKEN, or listen on a loopback address"
     )]
     OpenAdmin(SocketAddr),
 }

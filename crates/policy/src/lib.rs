@@ -32,11 +32,13 @@ impl Default for RoundRobin {
 
 impl Policy for RoundRobin {
     fn admit(&mut self, _now: Time, load: &Load) -> Admission {
+        // What a core has read and not begun yet counts as queued, though a place may be free for it.
+        let admitted = load.running.saturating_add(load.queued);
         if load.draining {
             Admission::Refuse(Refusal::Draining)
-        } else if load.queued == 0 && load.running < load.concurrency {
+        } else if admitted < load.concurrency {
             Admission::Run
-        } else if load.queued < load.queue {
+        } else if admitted < load.concurrency.saturating_add(load.queue) {
             Admission::Wait
         } else {
             Admission::Refuse(Refusal::QueueFull { retry_after: Duration::from_secs(1) })
@@ -90,9 +92,11 @@ mod tests {
         ) {
             let load = load(running, queued, concurrency, queue);
             match RoundRobin::default().admit(Time(0), &load) {
-                Admission::Run => prop_assert!(running < concurrency && queued == 0),
-                Admission::Wait => prop_assert!(queued < queue),
-                Admission::Refuse(_) => prop_assert!(queued >= queue && (running >= concurrency || queued > 0)),
+                Admission::Run => prop_assert!(running + queued < concurrency),
+                Admission::Wait => prop_assert!(
+                    running + queued >= concurrency && running + queued < concurrency + queue
+                ),
+                Admission::Refuse(_) => prop_assert!(running + queued >= concurrency + queue),
             }
         }
 

@@ -139,7 +139,10 @@ struct Live {
     /// When it last stopped running or was made.
     since: Instant,
     queue: Duration,
-    run: Duration,
+    /// Its time on a core.
+    cpu: Duration,
+    /// Its time parked.
+    waited: Duration,
     spawned: Instant,
     /// Requests that its sandbox has served before this one.
     served: u32,
@@ -300,7 +303,7 @@ impl<F: Front> Core<F> {
             }
         }
         self.take_mail();
-        let now = self.run(now);
+        let now = self.run();
         self.front.flush(&self.poller, &mut Intake { queues: &mut self.queues, now });
         if self.front_expires.is_none_or(|at| at <= now) {
             self.front_expires = self.front.expire(&self.poller, now);
@@ -366,14 +369,18 @@ impl<F: Front> Core<F> {
             && live.parked
             && serial.is_none_or(|serial| serial == live.serial)
         {
+            let now = Instant::now();
             live.parked = false;
-            live.job.enqueued = self.queues.time(Instant::now());
+            live.waited += now.saturating_duration_since(live.since);
+            live.since = now;
+            live.job.enqueued = self.queues.time(now);
             self.preempted.push(Reverse((self.queues.policy.rank(&live.job), live.serial, slot)));
         }
     }
 
     /// Runs what can run, until nothing can or responses have waited long enough. Returns the time.
-    fn run(&mut self, begun: Instant) -> Instant {
+    fn run(&mut self) -> Instant {
+        let begun = Instant::now();
         let mut now = begun;
         while let Some(Reverse((moment, serial, slot))) = self.timers.peek().copied() {
             if moment > now {
@@ -463,9 +470,11 @@ impl<F: Front> Core<F> {
             Ok(sandbox) => sandbox,
             Err(SpawnError::Exhausted(Input { head, body, .. })) => {
                 target.queue();
-                self.release(&target);
+                // Whoever gets its place would find no sandbox either. None of them is begun again before what has a
+                // sandbox had its turn, or that would never end.
+                let next = target.end();
                 let invocation = Invocation { target, head, body, arrived, home, token, cold };
-                self.queues.starved.push_back(Box::new(invocation));
+                self.queues.starved.extend(std::iter::once(Box::new(invocation)).chain(next));
                 return now;
             }
             Err(SpawnError::Failed { reason }) => {
@@ -489,7 +498,8 @@ impl<F: Front> Core<F> {
             expires,
             since: now,
             queue: now.saturating_duration_since(arrived),
-            run: Duration::ZERO,
+            cpu: Duration::ZERO,
+            waited: Duration::ZERO,
             spawned: now,
             served,
             cold: matches!(cold, Cold::Loaded),
@@ -549,7 +559,7 @@ impl<F: Front> Core<F> {
         let time = self.queues.time(end);
         self.queues.policy.charge(time, &mut live.job, ran, stop);
         live.since = end;
-        live.run += ran;
+        live.cpu += ran;
         match step {
             Step::Done(usage) => self.end(live, usage, Ok(()), end),
             Step::Fault(fault, usage) => self.end(live, usage, Err(fault), end),
@@ -579,10 +589,10 @@ impl<F: Front> Core<F> {
     }
 
     fn end(&mut self, live: Live, usage: Usage, result: Result<(), Fault>, ended: Instant) {
-        let Live { sandbox, target, slot, home, token, id, queue, run: cpu, spawned, served, cold, request_bytes, .. } = live;
+        let Live { sandbox, target, slot, home, token, id, queue, cpu, waited, spawned, served, cold, request_bytes, .. } = live;
         // The first turn made the instance and then ran it; the engine read the clock between the two.
         let boot = usage.started.map_or(Duration::ZERO, |started| started.saturating_duration_since(spawned)).min(cpu);
-        let run = cpu.saturating_sub(boot);
+        let run = cpu.saturating_sub(boot) + waited;
         target.learn(cpu);
         let result = match result {
             Ok(()) => {
@@ -602,7 +612,7 @@ impl<F: Front> Core<F> {
             (0, false) => Start::Sandbox,
             (_, false) => Start::Reused,
         };
-        let timing = Timing { queue, boot, run, ended };
+        let timing = Timing { queue, boot, run, cpu, ended };
         let memory = usage.memory;
         self.deliver(home, Answer { target, token, id, result, timing, start, memory, request_bytes });
     }
@@ -644,8 +654,8 @@ impl<F: Front> Core<F> {
             self.refuse(*invocation, Failure::Refused(Refusal::Draining), now);
         }
         for live in std::mem::take(&mut self.live).into_iter().map(|(_, live)| live) {
-            let Live { target, home, token, id, queue, run, request_bytes, .. } = live;
-            let timing = Timing { queue, boot: Duration::ZERO, run, ended: now };
+            let Live { target, home, token, id, queue, cpu, waited, request_bytes, .. } = live;
+            let timing = Timing { queue, boot: Duration::ZERO, run: cpu + waited, cpu, ended: now };
             let (start, result) = (Start::Sandbox, Err(Failure::Refused(Refusal::Draining)));
             self.deliver(home, Answer { target, token, id, result, timing, start, memory: 0, request_bytes });
         }

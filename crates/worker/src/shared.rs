@@ -104,8 +104,10 @@ pub struct Timing {
     pub queue: Duration,
     /// Making the sandbox.
     pub boot: Duration,
-    /// Its code, on a core.
+    /// Its code, from its first instruction to its last, its own waits included.
     pub run: Duration,
+    /// Its sandbox's time on a core, making it included.
+    pub cpu: Duration,
     /// When its code ended: the write phase begins.
     pub ended: Instant,
 }
@@ -114,7 +116,7 @@ impl Timing {
     /// Of a request that never ran: all its time so far was queueing.
     pub fn unstarted(arrived: Instant, now: Instant) -> Self {
         let queue = now.saturating_duration_since(arrived);
-        Self { queue, boot: Duration::ZERO, run: Duration::ZERO, ended: now }
+        Self { queue, boot: Duration::ZERO, run: Duration::ZERO, cpu: Duration::ZERO, ended: now }
     }
 }
 
