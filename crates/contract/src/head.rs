@@ -51,7 +51,12 @@ impl HeadBuilder {
         let mut buffer = Vec::with_capacity(capacity.max(method.len() + target.len()));
         let method = push(&mut buffer, method.as_bytes());
         let target = push(&mut buffer, target.as_bytes());
-        Self { buffer, method, target, headers: SmallVec::new() }
+        Self {
+            buffer,
+            method,
+            target,
+            headers: SmallVec::new(),
+        }
     }
 
     /// Adds a header.
@@ -83,7 +88,10 @@ impl HeadBuilder {
 fn push(buffer: &mut Vec<u8>, bytes: &[u8]) -> Span {
     let start = offset(buffer.len());
     buffer.extend_from_slice(bytes);
-    Span { start, end: offset(buffer.len()) }
+    Span {
+        start,
+        end: offset(buffer.len()),
+    }
 }
 
 impl Head {
@@ -113,7 +121,9 @@ impl Head {
 
     /// What follows `?`, or the empty string.
     pub fn query(&self) -> &str {
-        self.target().get(self.path_end as usize + 1..).unwrap_or_default()
+        self.target()
+            .get(self.path_end as usize + 1..)
+            .unwrap_or_default()
     }
 
     /// Says how much of the path named the function; the rest is its path info. Out of range is clamped.
@@ -136,12 +146,16 @@ impl Head {
 
     /// All headers, as received, in their order.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.headers.iter().map(|(name, value)| (self.text(*name), self.bytes(*value)))
+        self.headers
+            .iter()
+            .map(|(name, value)| (self.text(*name), self.bytes(*value)))
     }
 
     /// The first header of this name, whatever its case.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
-        self.headers().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        self.headers()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
     }
 }
 
@@ -152,7 +166,9 @@ mod tests {
     #[test]
     fn a_head_keeps_what_it_was_given() {
         let mut builder = HeadBuilder::new("POST", "/function/echo/a/b?x=1&y", 128);
-        builder.header("Host", b"example.org").header("X-Bytes", b"\xff\x00");
+        builder
+            .header("Host", b"example.org")
+            .header("X-Bytes", b"\xff\x00");
         let mut head = builder.build(RequestId(7));
         head.set_script("/function/echo".len());
         assert_eq!(head.method(), "POST");

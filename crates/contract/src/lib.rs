@@ -29,7 +29,9 @@ pub mod units;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
-pub use engine::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Usage};
+pub use engine::{
+    Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Usage,
+};
 pub use fault::Fault;
 pub use grant::{Grant, Limits, Protocol, is_reserved_variable};
 pub use head::{Head, HeadBuilder};

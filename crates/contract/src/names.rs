@@ -37,7 +37,9 @@ impl FromStr for Name {
         let good = matches!(bytes.len(), 1..=63)
             && bytes[0].is_ascii_lowercase()
             && bytes[bytes.len() - 1] != b'-'
-            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-');
+            && bytes
+                .iter()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-');
         if good {
             Ok(Self(text.into()))
         } else {
@@ -84,9 +86,13 @@ impl fmt::Display for FunctionId {
 impl FromStr for FunctionId {
     type Err = NameError;
     fn from_str(text: &str) -> Result<Self, NameError> {
-        let (application, function) =
-            text.split_once('.').ok_or_else(|| NameError::new(text, "APPLICATION.FUNCTION, for example shop.resize"))?;
-        Ok(Self { application: application.parse()?, function: function.parse()? })
+        let (application, function) = text
+            .split_once('.')
+            .ok_or_else(|| NameError::new(text, "APPLICATION.FUNCTION, for example shop.resize"))?;
+        Ok(Self {
+            application: application.parse()?,
+            function: function.parse()?,
+        })
     }
 }
 
@@ -129,7 +135,11 @@ impl FromStr for FunctionRef {
             None => (None, path.parse()?),
             Some((application, function)) => (Some(application.parse()?), function.parse()?),
         };
-        Ok(Self { application, function, qualifier })
+        Ok(Self {
+            application,
+            function,
+            qualifier,
+        })
     }
 }
 

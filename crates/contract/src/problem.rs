@@ -25,25 +25,45 @@ impl Problem {
     pub const MEDIA_TYPE: &'static str = "application/problem+json";
 
     /// A problem without a request.
-    pub fn new(status: u16, code: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { status, code: code.into(), detail: detail.into(), hint: hint.into(), request_id: None }
+    pub fn new(
+        status: u16,
+        code: impl Into<String>,
+        detail: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            code: code.into(),
+            detail: detail.into(),
+            hint: hint.into(),
+            request_id: None,
+        }
     }
 
     /// What a client reads when a function failed.
     pub fn of_fault(fault: &Fault) -> Self {
         let (status, hint) = match fault {
-            Fault::Timeout { .. } => (504, "raise `timeout` of this function in millpond.toml, or make it faster"),
-            Fault::CpuTime { .. } => (504, "raise `cpu_time` of this function in millpond.toml, or make it compute less"),
-            Fault::OutputTooLarge { .. } => {
-                (502, "raise `response_body` of this function in millpond.toml, or make it answer less")
-            }
-            Fault::OutOfMemory { .. } => {
-                (502, "raise `memory` of this function in millpond.toml, or make it use less")
-            }
+            Fault::Timeout { .. } => (
+                504,
+                "raise `timeout` of this function in millpond.toml, or make it faster",
+            ),
+            Fault::CpuTime { .. } => (
+                504,
+                "raise `cpu_time` of this function in millpond.toml, or make it compute less",
+            ),
+            Fault::OutputTooLarge { .. } => (
+                502,
+                "raise `response_body` of this function in millpond.toml, or make it answer less",
+            ),
+            Fault::OutOfMemory { .. } => (
+                502,
+                "raise `memory` of this function in millpond.toml, or make it use less",
+            ),
             Fault::StackOverflow => (502, "look for unbounded recursion or very large local variables"),
-            Fault::BadOutput { .. } => {
-                (502, "with `protocol = \"cgi\"` the output begins with header lines and an empty line")
-            }
+            Fault::BadOutput { .. } => (
+                502,
+                "with `protocol = \"cgi\"` the output begins with header lines and an empty line",
+            ),
             Fault::Exit { .. } | Fault::Trap { .. } => (502, "see its output with `millpond logs`"),
         };
         Self::new(status, fault.code(), fault.to_string(), hint)
@@ -65,9 +85,11 @@ impl Problem {
                 "as many requests of this function run and wait as may",
                 "try again later, or raise `concurrency` or `queue` of this function in millpond.toml",
             ),
-            Refusal::Draining => {
-                (503, "this node is shutting down", "try again: another node or a restarted one will answer")
-            }
+            Refusal::Draining => (
+                503,
+                "this node is shutting down",
+                "try again: another node or a restarted one will answer",
+            ),
         };
         Self::new(status, Self::refusal_code(refusal), detail, hint)
     }

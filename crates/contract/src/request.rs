@@ -16,7 +16,10 @@ pub struct Input {
 
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Input").field("head", &self.head).field("body", &self.body.len()).finish_non_exhaustive()
+        f.debug_struct("Input")
+            .field("head", &self.head)
+            .field("body", &self.body.len())
+            .finish_non_exhaustive()
     }
 }
 

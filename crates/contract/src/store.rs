@@ -102,6 +102,9 @@ pub enum StoreError {
 impl StoreError {
     /// Wraps an implementation's error.
     pub fn storage(attempt: impl Into<String>, reason: impl fmt::Display) -> Self {
-        Self::Storage { attempt: attempt.into(), reason: reason.to_string() }
+        Self::Storage {
+            attempt: attempt.into(),
+            reason: reason.to_string(),
+        }
     }
 }

@@ -27,12 +27,20 @@ const SIZES: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-const DURATIONS: [(&str, u64); 6] =
-    [("ms", 1_000_000), ("us", 1_000), ("µs", 1_000), ("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000)];
+const DURATIONS: [(&str, u64); 6] = [
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+];
 
 fn parse(text: &str, units: &[(&str, u64)], bare: Option<u64>) -> Option<u64> {
     let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = (&text[..split], text[split..].trim());
     let scale = match unit {
         "" => bare?,
@@ -43,7 +51,11 @@ fn parse(text: &str, units: &[(&str, u64)], bare: Option<u64>) -> Option<u64> {
         Some((whole, fraction)) if !fraction.is_empty() && fraction.len() <= 9 => {
             let parts = 10u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
             let fraction = fraction.parse::<u64>().ok()?.checked_mul(scale)? / parts;
-            whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(fraction)
+            whole
+                .parse::<u64>()
+                .ok()?
+                .checked_mul(scale)?
+                .checked_add(fraction)
         }
         Some(_) => None,
     }
@@ -74,7 +86,7 @@ impl FromStr for ByteSize {
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, scale) in SIZES {
-            if self.0 >= scale && self.0 % scale == 0 {
+            if self.0 >= scale && self.0.is_multiple_of(scale) {
                 return write!(f, "{}{name}", self.0 / scale);
             }
         }
@@ -103,17 +115,24 @@ impl<'de> Deserialize<'de> for ByteSize {
 
 /// Reads a duration: a number and `us`, `ms`, `s`, `m` or `h`.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
-    parse(text, &DURATIONS, None).map(Duration::from_nanos).ok_or_else(|| UnitError {
-        given: text.to_owned(),
-        expected: "a duration: write a number and us, ms, s, m or h, for example \"30s\"",
-    })
+    parse(text, &DURATIONS, None)
+        .map(Duration::from_nanos)
+        .ok_or_else(|| UnitError {
+            given: text.to_owned(),
+            expected: "a duration: write a number and us, ms, s, m or h, for example \"30s\"",
+        })
 }
 
 /// Writes a duration so that [`parse_duration`] reads it back.
 pub fn format_duration(duration: Duration) -> String {
     let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    for (name, scale) in [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000)] {
-        if nanos >= scale && nanos % scale == 0 {
+    for (name, scale) in [
+        ("h", 3_600_000_000_000),
+        ("m", 60_000_000_000),
+        ("s", 1_000_000_000),
+        ("ms", 1_000_000),
+    ] {
+        if nanos >= scale && nanos.is_multiple_of(scale) {
             return format!("{}{name}", nanos / scale);
         }
     }
@@ -142,7 +161,13 @@ mod tests {
 
     #[test]
     fn sizes_read_back() {
-        for (text, bytes) in [("64MiB", 64 << 20), ("6MB", 6_000_000), ("1.5GiB", 3 << 29), ("0B", 0), ("17", 17)] {
+        for (text, bytes) in [
+            ("64MiB", 64 << 20),
+            ("6MB", 6_000_000),
+            ("1.5GiB", 3 << 29),
+            ("0B", 0),
+            ("17", 17),
+        ] {
             assert_eq!(text.parse::<ByteSize>(), Ok(ByteSize(bytes)), "{text}");
             let size = ByteSize(bytes);
             assert_eq!(size.to_string().parse::<ByteSize>(), Ok(size));
@@ -151,7 +176,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "MiB", "64 mib", "-1B", "1.B", "1..2KB", "99999999999TiB", "1e9", "18446744073709551616"] {
+        for text in [
+            "",
+            "MiB",
+            "64 mib",
+            "-1B",
+            "1.B",
+            "1..2KB",
+            "99999999999TiB",
+            "1e9",
+            "18446744073709551616",
+        ] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
         for text in ["", "30", "s", "5 parsecs", "-1s", "999999999999999h"] {

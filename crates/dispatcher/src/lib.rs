@@ -79,7 +79,10 @@ impl Dispatcher {
 
     /// A view for one core.
     pub fn reader(&self) -> Reader {
-        Reader { cache: Cache::new(self.table.clone()), ready: self.ready.clone() }
+        Reader {
+            cache: Cache::new(self.table.clone()),
+            ready: self.ready.clone(),
+        }
     }
 
     /// Set once the images of the first publication are loaded.
@@ -98,8 +101,14 @@ impl Dispatcher {
             let aliased = is_aliased(snapshot, version);
             let known = match targets.get(&key) {
                 // A version that lost its last alias gives its image back: it starts again as one that was never used.
-                Some(known) if known.aliased == aliased || aliased => Known { aliased, ..known.clone() },
-                _ => Known { target: self.target(version), aliased },
+                Some(known) if known.aliased == aliased || aliased => Known {
+                    aliased,
+                    ..known.clone()
+                },
+                _ => Known {
+                    target: self.target(version),
+                    aliased,
+                },
             };
             if aliased {
                 cold.push(known.target.clone());
@@ -109,12 +118,26 @@ impl Dispatcher {
         self.table.store(Arc::new(Table::build(snapshot.clone(), &next)));
         let kept: BTreeSet<_> = next.values().map(|known| Arc::as_ptr(&known.target)).collect();
         let mut retired = false;
-        for known in targets.values().filter(|known| !kept.contains(&Arc::as_ptr(&known.target))) {
+        for known in targets
+            .values()
+            .filter(|known| !kept.contains(&Arc::as_ptr(&known.target)))
+        {
             known.target.retire();
             retired = true;
         }
+        let gone: BTreeSet<_> = targets.keys().map(|(function, _)| function.clone()).collect();
+        let gone: Vec<_> = gone
+            .into_iter()
+            .filter(|id| !next.keys().any(|(function, _)| function == id))
+            .collect();
         *targets = next;
         drop(targets);
+        for function in gone {
+            self.metrics.forget(&function);
+            if let Err(error) = self.logs.delete(&function) {
+                tracing::warn!(%function, %error, "the log of a deleted function stays on disk");
+            }
+        }
         if retired {
             self.shared.retired_some();
         }
@@ -151,11 +174,21 @@ impl Dispatcher {
 }
 
 fn versions(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Version>> {
-    snapshot.applications.values().flat_map(|a| a.functions.values()).flat_map(|f| f.versions.values())
+    snapshot
+        .applications
+        .values()
+        .flat_map(|a| a.functions.values())
+        .flat_map(|f| f.versions.values())
 }
 
 fn is_aliased(snapshot: &Snapshot, version: &Version) -> bool {
-    let FunctionId { application, function } = &version.function;
-    let found = snapshot.applications.get(application).and_then(|a| a.functions.get(function));
+    let FunctionId {
+        application,
+        function,
+    } = &version.function;
+    let found = snapshot
+        .applications
+        .get(application)
+        .and_then(|a| a.functions.get(function));
     found.is_some_and(|function| function.is_aliased(version.number))
 }

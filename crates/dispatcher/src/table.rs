@@ -51,24 +51,41 @@ impl Routes {
             let script = path.len() - if found.value.tail { tail.len() + 1 } else { 0 };
             return Found::Target(found.value.target.clone(), script);
         }
-        let others: Vec<_> =
-            self.methods.iter().filter(|(_, routes)| routes.at(path).is_ok()).map(|(method, _)| method.clone()).collect();
-        if others.is_empty() { Found::Nothing } else { Found::OtherMethods(others) }
+        let others: Vec<_> = self
+            .methods
+            .iter()
+            .filter(|(_, routes)| routes.at(path).is_ok())
+            .map(|(method, _)| method.clone())
+            .collect();
+        if others.is_empty() {
+            Found::Nothing
+        } else {
+            Found::OtherMethods(others)
+        }
     }
 }
 
 impl Table {
     pub(crate) fn build(snapshot: Arc<Snapshot>, targets: &Targets) -> Self {
-        let mut table = Self { snapshot: snapshot.clone(), ..Self::default() };
+        let mut table = Self {
+            snapshot: snapshot.clone(),
+            ..Self::default()
+        };
         let mut plain: HashMap<String, usize> = HashMap::new();
-        for function in snapshot.applications.values().flat_map(|application| application.functions.keys()) {
+        for function in snapshot
+            .applications
+            .values()
+            .flat_map(|application| application.functions.keys())
+        {
             *plain.entry(function.to_string()).or_default() += 1;
         }
         for (application_name, application) in &snapshot.applications {
             for (function_name, function) in &application.functions {
                 let target = |number| {
                     let version = function.versions.get(&number)?;
-                    targets.get(&(version.function.clone(), number)).map(|known| known.target.clone())
+                    targets
+                        .get(&(version.function.clone(), number))
+                        .map(|known| known.target.clone())
                 };
                 let mut names = vec![format!("{application_name}.{function_name}")];
                 if plain.get(function_name.as_str()) == Some(&1) {
@@ -78,11 +95,18 @@ impl Table {
                     .versions
                     .keys()
                     .map(|number| (number.to_string(), *number))
-                    .chain(function.aliases.iter().map(|(alias, number)| (alias.to_string(), *number)));
+                    .chain(
+                        function
+                            .aliases
+                            .iter()
+                            .map(|(alias, number)| (alias.to_string(), *number)),
+                    );
                 for (qualifier, number) in qualified {
                     let Some(target) = target(number) else { continue };
                     for name in &names {
-                        table.names.insert(format!("{name}:{qualifier}").into(), target.clone());
+                        table
+                            .names
+                            .insert(format!("{name}:{qualifier}").into(), target.clone());
                     }
                 }
                 let live = function.live().and_then(|version| target(version.number));
@@ -93,8 +117,12 @@ impl Table {
                 }
             }
             for trigger in &application.triggers {
-                let live = application.functions.get(&trigger.function).and_then(|function| function.live());
-                let Some(known) = live.and_then(|live| targets.get(&(live.function.clone(), live.number))) else {
+                let live = application
+                    .functions
+                    .get(&trigger.function)
+                    .and_then(|function| function.live());
+                let Some(known) = live.and_then(|live| targets.get(&(live.function.clone(), live.number)))
+                else {
                     continue;
                 };
                 let routes = match &trigger.host {
@@ -102,7 +130,10 @@ impl Table {
                     Some(host) => table.hosts.entry(host.to_ascii_lowercase().into()).or_default(),
                 };
                 let insert = |router: &mut matchit::Router<Leaf>| {
-                    let leaf = Leaf { target: known.target.clone(), tail: trigger.path.contains("{*") };
+                    let leaf = Leaf {
+                        target: known.target.clone(),
+                        tail: trigger.path.contains("{*"),
+                    };
                     if let Err(error) = router.insert(trigger.path.as_str(), leaf) {
                         // The registry refuses such a deploy; a data folder of another release may still hold one.
                         tracing::warn!(application = %application_name, path = trigger.path, %error, "a route is left out");
@@ -128,8 +159,15 @@ impl Table {
             return Ok(target);
         }
         let (method, path) = (head.method(), head.path());
-        let host = head.header("host").and_then(|host| std::str::from_utf8(host).ok()).unwrap_or_default();
-        let named = if self.hosts.is_empty() { None } else { self.hosts.get(name_of(host).as_str()) };
+        let host = head
+            .header("host")
+            .and_then(|host| std::str::from_utf8(host).ok())
+            .unwrap_or_default();
+        let named = if self.hosts.is_empty() {
+            None
+        } else {
+            self.hosts.get(name_of(host).as_str())
+        };
         let mut others = Vec::new();
         for routes in named.into_iter().chain([&self.any]) {
             match routes.find(method, path) {
@@ -165,9 +203,19 @@ impl Table {
             Ok(reference) => match self.snapshot.version(&reference) {
                 Err(error) => error.problem(),
                 // It is there, and yet not in the table: it was just deployed, or is just going.
-                Ok(_) => Problem::new(503, "route-changing", format!("`{name}` is just being deployed"), "try again"),
+                Ok(_) => Problem::new(
+                    503,
+                    "route-changing",
+                    format!("`{name}` is just being deployed"),
+                    "try again",
+                ),
             },
-            Err(error) => Problem::new(404, "function-name", error.to_string(), "write /function/[APPLICATION.]FUNCTION[:VERSION]"),
+            Err(error) => Problem::new(
+                404,
+                "function-name",
+                error.to_string(),
+                "write /function/[APPLICATION.]FUNCTION[:VERSION]",
+            ),
         }
     }
 }
@@ -175,7 +223,9 @@ impl Table {
 /// A Host header's name: without its port, in lower case.
 fn name_of(host: &str) -> String {
     let name = match host.rfind(':') {
-        Some(colon) if host[colon + 1..].bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(']') => &host[..colon],
+        Some(colon) if host[colon + 1..].bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(']') => {
+            &host[..colon]
+        }
         _ => host,
     };
     name.to_ascii_lowercase()

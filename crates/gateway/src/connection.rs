@@ -81,9 +81,18 @@ pub(crate) enum Reply {
     /// From the worker.
     Answer(Box<Answer>),
     /// From the gateway.
-    Problem { problem: Problem, id: RequestId, retry_after: Option<Duration>, arrived: Instant },
+    Problem {
+        problem: Problem,
+        id: RequestId,
+        retry_after: Option<Duration>,
+        arrived: Instant,
+    },
     /// Text of the gateway's own.
-    Text { status: u16, text: &'static str, arrived: Instant },
+    Text {
+        status: u16,
+        text: &'static str,
+        arrived: Instant,
+    },
 }
 
 impl Incoming {
@@ -105,9 +114,20 @@ impl Incoming {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 (Rest::Length(length), length.min(MOST_AHEAD))
             }
-            Framing::Chunked => (Rest::Chunked { decoder: ChunkDecoder::new(), limit: limit.0 }, 0),
+            Framing::Chunked => (
+                Rest::Chunked {
+                    decoder: ChunkDecoder::new(),
+                    limit: limit.0,
+                },
+                0,
+            ),
         };
-        Ok(Self { target, head, body: Vec::with_capacity(capacity), framing })
+        Ok(Self {
+            target,
+            head,
+            body: Vec::with_capacity(capacity),
+            framing,
+        })
     }
 
     /// Takes what has arrived; says how much, and whether the body is complete.
@@ -117,7 +137,10 @@ impl Incoming {
                 let consumed = bytes.len().min(*missing);
                 self.body.extend_from_slice(&bytes[..consumed]);
                 *missing -= consumed;
-                Ok(Fed { consumed, done: *missing == 0 })
+                Ok(Fed {
+                    consumed,
+                    done: *missing == 0,
+                })
             }
             Rest::Chunked { decoder, limit } => decoder.feed(bytes, &mut self.body, *limit),
         }
@@ -217,11 +240,18 @@ impl Connection {
             input: Vec::new(),
             reply: None,
             in_work: false,
-            manner: Manner { keep_alive: true, http10: false, to_head: false },
+            manner: Manner {
+                keep_alive: true,
+                http10: false,
+                to_head: false,
+            },
             output: Output::default(),
             since: now,
             ended: false,
-            watched: Watched { input: true, output: false },
+            watched: Watched {
+                input: true,
+                output: false,
+            },
         }
     }
 

@@ -169,7 +169,10 @@ impl Gateway {
                 reader,
                 metrics,
                 ids: Ids { prefix, next: 0 },
-                clock: Date { text: imf_date(0), until: Instant::now() },
+                clock: Date {
+                    text: imf_date(0),
+                    until: Instant::now(),
+                },
             },
             dirty: Vec::new(),
             scratch: Vec::with_capacity(SCRATCH),
@@ -209,7 +212,12 @@ impl Gateway {
                 let _ = poller.delete(&listener);
             }
         }
-        let idle: Vec<_> = self.connections.iter().filter(|(_, c)| c.is_idle()).map(|(slot, _)| slot).collect();
+        let idle: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, c)| c.is_idle())
+            .map(|(slot, _)| slot)
+            .collect();
         idle.into_iter().for_each(|slot| self.close(poller, slot));
     }
 
@@ -237,13 +245,24 @@ impl Gateway {
 
     fn connection(&mut self, token: u64) -> Option<&mut Connection> {
         // An event of the same wait may have closed it, and another have taken its place.
-        self.connections.get_mut(slot_of(token)).filter(|connection| connection.token == token)
+        self.connections
+            .get_mut(slot_of(token))
+            .filter(|connection| connection.token == token)
     }
 
     /// Reads once, and takes what can be taken. `false` if the connection is to be closed.
     fn read(&mut self, token: u64, intake: &mut Intake<'_>) -> bool {
-        let Self { connections, edge, scratch, address, dirty, .. } = self;
-        let Some(connection) = connections.get_mut(slot_of(token)).filter(|c| c.token == token) else { return true };
+        let Self {
+            connections,
+            edge,
+            scratch,
+            address,
+            dirty,
+            ..
+        } = self;
+        let Some(connection) = connections.get_mut(slot_of(token)).filter(|c| c.token == token) else {
+            return true;
+        };
         scratch.clear();
         match rustix::io::read(&connection.socket, spare_capacity(scratch)) {
             Ok(0) => {
@@ -277,8 +296,16 @@ impl Gateway {
 
     /// Writes what a connection owes, and goes on to its next request. `false` if it is to be closed.
     fn write(&mut self, token: u64, intake: &mut Intake<'_>) -> bool {
-        let Self { connections, edge, address, dirty, .. } = self;
-        let Some(connection) = connections.get_mut(slot_of(token)).filter(|c| c.token == token) else { return true };
+        let Self {
+            connections,
+            edge,
+            address,
+            dirty,
+            ..
+        } = self;
+        let Some(connection) = connections.get_mut(slot_of(token)).filter(|c| c.token == token) else {
+            return true;
+        };
         if let Some(reply) = connection.reply.take() {
             let now = Instant::now();
             if intake.is_draining() {
@@ -317,9 +344,14 @@ impl Gateway {
 
     /// Has epoll look for what the connection can use now.
     fn watch(&mut self, poller: &Poller, token: u64) {
-        let Some(connection) = self.connection(token) else { return };
+        let Some(connection) = self.connection(token) else {
+            return;
+        };
         let full = connection.input.len() >= AHEAD && matches!(connection.phase, Phase::Working);
-        let wanted = Watched { input: !connection.ended && !full, output: !connection.output.is_empty() };
+        let wanted = Watched {
+            input: !connection.ended && !full,
+            output: !connection.output.is_empty(),
+        };
         if wanted != connection.watched {
             let (input, output) = (wanted.input, wanted.output);
             if poller.modify(&connection.socket, token, input, output).is_ok() {
@@ -330,7 +362,13 @@ impl Gateway {
 }
 
 impl Edge {
-    fn take_buffered(&mut self, connection: &mut Connection, local: SocketAddr, intake: &mut Intake<'_>, dirty: &mut Vec<u64>) {
+    fn take_buffered(
+        &mut self,
+        connection: &mut Connection,
+        local: SocketAddr,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
         if connection.input.is_empty() {
             return;
         }
@@ -368,7 +406,9 @@ impl Edge {
                                 return at;
                             }
                             if let Some(incoming) = connection.take_incoming() {
-                                let Incoming { target, head, body, .. } = *incoming;
+                                let Incoming {
+                                    target, head, body, ..
+                                } = *incoming;
                                 self.submit(connection, target, head, Bytes::from(body), intake, dirty);
                             }
                         }
@@ -429,7 +469,11 @@ impl Edge {
             _ => None,
         };
         if let Some((status, text)) = own {
-            let reply = Reply::Text { status, text, arrived: intake.now };
+            let reply = Reply::Text {
+                status,
+                text,
+                arrived: intake.now,
+            };
             return self.reply(connection, reply, framing, dirty);
         }
         let incoming = self.reader.route(&mut head).and_then(|target| match framing {
@@ -441,7 +485,12 @@ impl Edge {
                 if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
                     self.metrics.reject(code);
                 }
-                let reply = Reply::Problem { problem, id, retry_after: None, arrived: intake.now };
+                let reply = Reply::Problem {
+                    problem,
+                    id,
+                    retry_after: None,
+                    arrived: intake.now,
+                };
                 self.reply(connection, reply, framing, dirty);
             }
             Ok(Err((target, head))) => self.submit(connection, target, head, Bytes::new(), intake, dirty),
@@ -478,7 +527,12 @@ impl Edge {
         connection.manner.keep_alive = false;
         connection.phase = Phase::Working;
         let problem = reject.problem(Some(id));
-        connection.reply = Some(Reply::Problem { problem, id, retry_after: None, arrived });
+        connection.reply = Some(Reply::Problem {
+            problem,
+            id,
+            retry_after: None,
+            arrived,
+        });
         dirty.push(connection.token);
     }
 
@@ -492,11 +546,23 @@ impl Edge {
         dirty: &mut Vec<u64>,
     ) {
         connection.phase = Phase::Working;
-        let request = Box::new(Invocation::new(target, head, body, intake.now, self.core, connection.token));
+        let request = Box::new(Invocation::new(
+            target,
+            head,
+            body,
+            intake.now,
+            self.core,
+            connection.token,
+        ));
         match intake.submit(request) {
             Ok(()) => connection.in_work = true,
             Err((invocation, refusal)) => {
-                respond::record_refused(&invocation.target, self.core, refusal, invocation.body.len() as u64);
+                respond::record_refused(
+                    &invocation.target,
+                    self.core,
+                    refusal,
+                    invocation.body.len() as u64,
+                );
                 let reply = Reply::Problem {
                     problem: Problem::of_refusal(refusal),
                     id: invocation.head.id,
@@ -580,7 +646,12 @@ impl Front for Gateway {
                     "send the head within 10 s, and let the body not pause for 30 s",
                 );
                 let id = self.edge.ids.next();
-                connection.reply = Some(Reply::Problem { problem, id, retry_after: None, arrived: now });
+                connection.reply = Some(Reply::Problem {
+                    problem,
+                    id,
+                    retry_after: None,
+                    arrived: now,
+                });
                 self.edge.metrics.reject("http-timeout");
                 self.dirty.push(connection.token);
             } else {
@@ -593,6 +664,8 @@ impl Front for Gateway {
     }
 
     fn is_quiet(&self) -> bool {
-        self.connections.iter().all(|(_, connection)| connection.is_quiet())
+        self.connections
+            .iter()
+            .all(|(_, connection)| connection.is_quiet())
     }
 }

@@ -32,7 +32,11 @@ impl Listener {
     }
 
     fn bind_one(address: SocketAddr) -> io::Result<Self> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let family = if address.is_ipv4() {
+            AddressFamily::INET
+        } else {
+            AddressFamily::INET6
+        };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -54,7 +58,10 @@ impl Listener {
             Ok((socket, address)) => {
                 // It only ever fails for a connection that is gone already.
                 let _ = sockopt::set_tcp_nodelay(&socket, true);
-                Ok(Some((socket, address.and_then(|address| SocketAddr::try_from(address).ok()))))
+                Ok(Some((
+                    socket,
+                    address.and_then(|address| SocketAddr::try_from(address).ok()),
+                )))
             }
             Err(Errno::AGAIN) => Ok(None),
             // The client left between its handshake and now.

@@ -17,12 +17,24 @@ use worker::{Answer, Failure, Response, Target, Timing};
 /// Appends the reply's bytes to the connection's output, and records what it is an answer to.
 pub(crate) fn respond(connection: &mut Connection, reply: Reply, core: CoreId, date: [u8; 29], now: Instant) {
     match reply {
-        Reply::Text { status, text, arrived } => {
+        Reply::Text {
+            status,
+            text,
+            arrived,
+        } => {
             let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
-            let headers = [("Content-Type", &b"text/plain; charset=utf-8"[..]), ("Server-Timing", &said)];
+            let headers = [
+                ("Content-Type", &b"text/plain; charset=utf-8"[..]),
+                ("Server-Timing", &said),
+            ];
             plain(connection, status, &headers, text.as_bytes(), date);
         }
-        Reply::Problem { mut problem, id, retry_after, arrived } => {
+        Reply::Problem {
+            mut problem,
+            id,
+            retry_after,
+            arrived,
+        } => {
             problem.request_id = Some(id);
             let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
             problem_response(connection, &problem, retry_after, &said, date);
@@ -52,7 +64,13 @@ pub(crate) fn record_unread(answer: &Answer, core: CoreId) {
 }
 
 fn record(answer: &Answer, core: CoreId, outcome: Outcome, write: Duration, response_bytes: u64) {
-    let Timing { queue, boot, run, cpu, .. } = answer.timing;
+    let Timing {
+        queue,
+        boot,
+        run,
+        cpu,
+        ..
+    } = answer.timing;
     let sample = Sample {
         queue,
         boot,
@@ -95,19 +113,29 @@ fn success(
     let Response { head, body } = response;
     let Some(ResponseHead { status, headers }) = head else {
         // An engine owes a head before `Done`.
-        return failed(connection, id, &Failure::Platform("the engine gave no response".into()), timing, date);
+        return failed(
+            connection,
+            id,
+            &Failure::Platform("the engine gave no response".into()),
+            timing,
+            date,
+        );
     };
     let length = body.iter().map(Bytes::len).sum::<usize>() as u64;
     let line = line(connection, status, length, date);
     let id_text = id.hex();
     let ours = [("Server-Timing", timing), ("X-Request-Id", &id_text[..])];
-    let theirs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+    let theirs = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_slice()));
     let theirs = theirs.filter(|(name, _)| !ours.iter().any(|(our, _)| our.eq_ignore_ascii_case(name)));
     match write_head(connection.output.head(), &line, theirs.chain(ours)) {
         Ok(true) => body.into_iter().for_each(|piece| connection.output.body(piece)),
         Ok(false) => {}
         Err(bad) => {
-            let fault = contract::Fault::BadOutput { reason: bad.to_string() };
+            let fault = contract::Fault::BadOutput {
+                reason: bad.to_string(),
+            };
             return failed(connection, id, &Failure::Fault(fault), timing, date);
         }
     }
@@ -126,7 +154,10 @@ fn failed(
         Failure::Fault(fault) => (Outcome::Fault(fault.code()), Problem::of_fault(fault)),
         Failure::Refused(refusal) => {
             retry_after = retry(*refusal);
-            (Outcome::Refused(Problem::refusal_code(*refusal)), Problem::of_refusal(*refusal))
+            (
+                Outcome::Refused(Problem::refusal_code(*refusal)),
+                Problem::of_refusal(*refusal),
+            )
         }
         Failure::Platform(reason) => {
             let problem = Problem::new(
@@ -166,7 +197,11 @@ fn problem_response(
     let mut headers: SmallVec<[(&str, &[u8]); 6]> = SmallVec::new();
     headers.push(("Content-Type", Problem::MEDIA_TYPE.as_bytes()));
     headers.push(("X-Millpond-Error", problem.code.as_bytes()));
-    headers.extend(seconds.as_ref().map(|seconds| ("Retry-After", seconds.as_bytes())));
+    headers.extend(
+        seconds
+            .as_ref()
+            .map(|seconds| ("Retry-After", seconds.as_bytes())),
+    );
     headers.push(("Server-Timing", timing));
     headers.extend(id.as_ref().map(|id| ("X-Request-Id", &id[..])));
     plain(connection, problem.status, &headers, &body, date);
@@ -198,7 +233,12 @@ fn server_timing(timing: &Timing, write: Duration) -> SmallVec<[u8; 96]> {
     let mut out = SmallVec::new();
     let mut elapsed = Duration::ZERO;
     let mut said = 0;
-    for (name, phase) in [("queue", timing.queue), ("boot", timing.boot), ("run", timing.run), ("write", write)] {
+    for (name, phase) in [
+        ("queue", timing.queue),
+        ("boot", timing.boot),
+        ("run", timing.run),
+        ("write", write),
+    ] {
         elapsed += phase;
         let until = u64::try_from((elapsed.as_nanos() + 500) / 1_000).unwrap_or(u64::MAX);
         if !out.is_empty() {
@@ -236,18 +276,30 @@ mod tests {
 
     fn said(queue: u64, boot: u64, run: u64, write: u64) -> String {
         let ns = Duration::from_nanos;
-        let timing = Timing { queue: ns(queue), boot: ns(boot), run: ns(run), cpu: ns(run), ended: Instant::now() };
+        let timing = Timing {
+            queue: ns(queue),
+            boot: ns(boot),
+            run: ns(run),
+            cpu: ns(run),
+            ended: Instant::now(),
+        };
         String::from_utf8(server_timing(&timing, ns(write)).to_vec()).unwrap()
     }
 
     #[test]
     fn timing_is_in_milliseconds_and_adds_up() {
-        assert_eq!(said(0, 0, 0, 0), "queue;dur=0.000, boot;dur=0.000, run;dur=0.000, write;dur=0.000");
+        assert_eq!(
+            said(0, 0, 0, 0),
+            "queue;dur=0.000, boot;dur=0.000, run;dur=0.000, write;dur=0.000"
+        );
         assert_eq!(
             said(1_234_567_000, 2_000, 999_000, 10_000),
             "queue;dur=1234.567, boot;dur=0.002, run;dur=0.999, write;dur=0.010"
         );
         // 4 x 400 ns: no phase is a microsecond, together they are two.
-        assert_eq!(said(400, 400, 400, 400), "queue;dur=0.000, boot;dur=0.001, run;dur=0.000, write;dur=0.001");
+        assert_eq!(
+            said(400, 400, 400, 400),
+            "queue;dur=0.000, boot;dur=0.001, run;dur=0.000, write;dur=0.001"
+        );
     }
 }

@@ -105,8 +105,10 @@ impl Config {
     pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, ConfigError> {
         let mut figment = Figment::from(Serialized::defaults(Self::default()));
         if let Some(path) = file {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| ConfigError::File { path: path.to_owned(), reason: error.to_string() })?;
+            let text = std::fs::read_to_string(path).map_err(|error| ConfigError::File {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            })?;
             figment = figment.merge(Toml::string(&text));
         }
         let config: Self = figment
@@ -123,7 +125,9 @@ impl Config {
             return Err(ConfigError::OpenAdmin(self.admin));
         }
         if self.listen.port() != 0 && self.listen == self.admin {
-            return wrong("`listen` and `admin` are the same address: functions must not shadow the controls");
+            return wrong(
+                "`listen` and `admin` are the same address: functions must not shadow the controls",
+            );
         }
         if self.quantum < Duration::from_micros(100) || self.quantum > Duration::from_secs(1) {
             return wrong("`quantum` must be between 100us and 1s");
@@ -149,7 +153,13 @@ mod tests {
     fn load(text: &str) -> Result<Config, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        Config::load(Some(file.path()), &Overrides { data: Some("there".into()), ..Overrides::default() })
+        Config::load(
+            Some(file.path()),
+            &Overrides {
+                data: Some("there".into()),
+                ..Overrides::default()
+            },
+        )
     }
 
     #[test]
@@ -169,7 +179,10 @@ mod tests {
 
     #[test]
     fn the_controls_are_not_opened_by_accident() {
-        assert!(matches!(load("admin = \"0.0.0.0:9080\""), Err(ConfigError::OpenAdmin(_))));
+        assert!(matches!(
+            load("admin = \"0.0.0.0:9080\""),
+            Err(ConfigError::OpenAdmin(_))
+        ));
         assert!(load("admin = \"0.0.0.0:9080\"\nadmin_token = \"secret\"").is_ok());
         assert!(load("listen = \"127.0.0.1:5\"\nadmin = \"127.0.0.1:5\"").is_err());
     }

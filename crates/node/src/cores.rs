@@ -13,7 +13,8 @@ use worker::{Core, CoreOptions, Front, Seatless, Shared};
 
 /// The processors to run on: those that were asked for, or all that this process may use.
 pub(crate) fn processors(asked: &[usize]) -> Result<Vec<usize>, String> {
-    let allowed = sched_getaffinity(None).map_err(|error| format!("failed to read this process's processors: {error}"))?;
+    let allowed = sched_getaffinity(None)
+        .map_err(|error| format!("failed to read this process's processors: {error}"))?;
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
     if asked.is_empty() {
         return Ok(allowed);
@@ -21,7 +22,9 @@ pub(crate) fn processors(asked: &[usize]) -> Result<Vec<usize>, String> {
     let mut seen = Vec::new();
     for cpu in asked {
         if !allowed.contains(cpu) {
-            return Err(format!("processor {cpu} of `cores` cannot be used here; these can: {allowed:?}"));
+            return Err(format!(
+                "processor {cpu} of `cores` cannot be used here; these can: {allowed:?}"
+            ));
         }
         if seen.contains(cpu) {
             return Err(format!("processor {cpu} stands twice in `cores`"));
@@ -52,13 +55,15 @@ pub(crate) fn start(
     listener: Listener,
     reader: dispatcher::Reader,
 ) -> io::Result<thread::JoinHandle<()>> {
-    thread::Builder::new().name(format!("core-{}", seat.core().0)).spawn(move || {
-        let failed = common.failed.clone();
-        if let Err(error) = run(common, seat, processor, listener, reader) {
-            // Nobody listens only when the node has ended already.
-            let _ = failed.send(error);
-        }
-    })
+    thread::Builder::new()
+        .name(format!("core-{}", seat.core().0))
+        .spawn(move || {
+            let failed = common.failed.clone();
+            if let Err(error) = run(common, seat, processor, listener, reader) {
+                // Nobody listens only when the node has ended already.
+                let _ = failed.send(error);
+            }
+        })
 }
 
 fn run(
@@ -71,9 +76,19 @@ fn run(
     let mut set = CpuSet::new();
     set.set(processor);
     sched_setaffinity(None, &set)?;
-    let Common { shared, metrics, quantum, drain, boot, gateway: options, .. } = common;
+    let Common {
+        shared,
+        metrics,
+        quantum,
+        drain,
+        boot,
+        gateway: options,
+        ..
+    } = common;
     let id = seat.core();
-    let metrics = metrics.core(id).ok_or_else(|| io::Error::other("there are fewer metrics than cores"))?;
+    let metrics = metrics
+        .core(id)
+        .ok_or_else(|| io::Error::other("there are fewer metrics than cores"))?;
     let policy = Box::new(policy::RoundRobin::new(quantum));
     let its = metrics.clone();
     let core = seat.seat(policy, metrics, CoreOptions::default(), |poller| {

@@ -74,7 +74,9 @@ pub enum Error {
         reason: String,
     },
     /// An address cannot be listened on.
-    #[error("failed to listen on {address} for {what}: {source}. Check that no other process does, or choose another with --{flag}")]
+    #[error(
+        "failed to listen on {address} for {what}: {source}. Check that no other process does, or choose another with --{flag}"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -115,12 +117,17 @@ impl Node {
     pub fn start(config: &Config) -> Result<Self, Error> {
         let files = limits::raise_files();
         let processors = cores::processors(&config.cores).map_err(Error::Cores)?;
-        let count = u16::try_from(processors.len()).map_err(|_| Error::Cores("there are too many cores".into()))?;
+        let count =
+            u16::try_from(processors.len()).map_err(|_| Error::Cores("there are too many cores".into()))?;
         make_data_folder(&config.data)?;
 
         // Memory and records: what survives a restart.
-        let data_error = |reason: String| Error::Data { path: config.data.display().to_string(), reason };
-        let store = Embedded::open(&config.data.join("millpond.redb")).map_err(|error| data_error(error.to_string()))?;
+        let data_error = |reason: String| Error::Data {
+            path: config.data.display().to_string(),
+            reason,
+        };
+        let store = Embedded::open(&config.data.join("millpond.redb"))
+            .map_err(|error| data_error(error.to_string()))?;
         let logs = Logs::open(&config.data.join("logs"), LogOptions::default())
             .map_err(|error| data_error(error.to_string()))?;
         let metrics = Arc::new(Metrics::new(processors.len()));
@@ -129,7 +136,10 @@ impl Node {
 
         // Engines, and what is deployed for them.
         let engines = engines(config)?;
-        let options = registry::Options { metrics: Some(metrics.clone()), ..registry::Options::default() };
+        let options = registry::Options {
+            metrics: Some(metrics.clone()),
+            ..registry::Options::default()
+        };
         let registry = Registry::open(Arc::new(store), &config.data, engines.clone(), options)
             .map_err(|error| Error::Registry(error.to_string()))?;
         let registry = Arc::new(registry);
@@ -155,7 +165,9 @@ impl Node {
             flag: "admin",
             source,
         })?;
-        let admin = admin_listener.local_addr().map_err(system("read the control API's address"))?;
+        let admin = admin_listener
+            .local_addr()
+            .map_err(system("read the control API's address"))?;
 
         let (failed, failures) = mpsc::channel();
         let common = Common {
@@ -166,7 +178,10 @@ impl Node {
             boot: boot_number(),
             gateway: gateway::Options {
                 // Some descriptors are for files, engines and the control API.
-                connections: config.connections.min(usize::try_from(files).unwrap_or(1024) / 2 / processors.len()).max(16),
+                connections: config
+                    .connections
+                    .min(usize::try_from(files).unwrap_or(1024) / 2 / processors.len())
+                    .max(16),
                 ..gateway::Options::default()
             },
             failed,
@@ -197,7 +212,17 @@ impl Node {
             ready: dispatcher.ready(),
         };
         let control = control(admin_listener, state, stopped).map_err(system("start the control API"))?;
-        Ok(Self { shared, cores, failures, control, stop_control, logs, listen, admin, _ticker: ticker })
+        Ok(Self {
+            shared,
+            cores,
+            failures,
+            control,
+            stop_control,
+            logs,
+            listen,
+            admin,
+            _ticker: ticker,
+        })
     }
 
     /// Where functions are served.
@@ -218,7 +243,10 @@ impl Node {
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
             if let Ok(source) = self.failures.try_recv() {
-                return Err(Error::System { attempt: "go on with a core", source });
+                return Err(Error::System {
+                    attempt: "go on with a core",
+                    source,
+                });
             }
         }
     }
@@ -232,7 +260,10 @@ impl Node {
         }
         // Whoever asks for the log or for metrics had until now; the API may have failed before.
         let _ = self.stop_control.send(());
-        let ended = self.control.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+        let ended = self
+            .control
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
         self.logs.close();
         ended.map_err(system("serve the control API"))
     }
@@ -240,20 +271,38 @@ impl Node {
 
 /// All engines of this node; a manifest's `engine` names one.
 fn engines(config: &Config) -> Result<Vec<Arc<dyn Engine>>, Error> {
-    let sandboxes = if config.sandboxes == 0 { limits::sandboxes() } else { config.sandboxes };
-    let options = engine_wasmtime::Options { sandboxes, keep_resident: config.keep_resident.bytes() };
-    let wasmtime = engine_wasmtime::Wasmtime::new(&options)
-        .map_err(|error| Error::Engine { engine: "wasmtime", reason: error.to_string() })?;
+    let sandboxes = if config.sandboxes == 0 {
+        limits::sandboxes()
+    } else {
+        config.sandboxes
+    };
+    let options = engine_wasmtime::Options {
+        sandboxes,
+        keep_resident: config.keep_resident.bytes(),
+    };
+    let wasmtime = engine_wasmtime::Wasmtime::new(&options).map_err(|error| Error::Engine {
+        engine: "wasmtime",
+        reason: error.to_string(),
+    })?;
     Ok(vec![Arc::new(wasmtime)])
 }
 
 /// Only its owner may read a node's folder, and nobody else write to it: compiled code is mapped from there.
 fn make_data_folder(path: &Path) -> Result<(), Error> {
-    let error = |reason: String| Error::Data { path: path.display().to_string(), reason };
+    let error = |reason: String| Error::Data {
+        path: path.display().to_string(),
+        reason,
+    };
     if !path.exists() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| error(source.to_string()))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|source| error(source.to_string()))?;
     }
-    let mode = fs::metadata(path).map_err(|source| error(source.to_string()))?.mode();
+    let mode = fs::metadata(path)
+        .map_err(|source| error(source.to_string()))?
+        .mode();
     if mode & 0o022 != 0 {
         return Err(error(format!(
             "others may write to it (mode {:03o}), and the node would run what they put there: chmod 700 it",
@@ -277,14 +326,38 @@ fn control(
     stopped: oneshot::Receiver<()>,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .build()?;
     thread::Builder::new().name("control".into()).spawn(move || {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let stopped = async {
                 let _ = stopped.await;
             };
-            admin::serve(listener, state, stopped).await
+            let collecting = tokio::spawn(collect(state.registry.clone()));
+            let served = admin::serve(listener, state, stopped).await;
+            collecting.abort();
+            served
         })
     })
+}
+
+/// How often what no version uses any more is removed from the disk.
+const COLLECT: Duration = Duration::from_secs(60 * 60);
+
+async fn collect(registry: Arc<Registry>) {
+    let mut interval = tokio::time::interval(COLLECT);
+    // The first tick is now, and the registry has collected when it was opened.
+    interval.tick().await;
+    loop {
+        interval.tick().await;
+        let registry = registry.clone();
+        match tokio::task::spawn_blocking(move || registry.collect()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "unused code stays on disk until the next collection"),
+            Err(_) => return,
+        }
+    }
 }

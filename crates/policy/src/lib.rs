@@ -41,7 +41,9 @@ impl Policy for RoundRobin {
         } else if admitted < load.concurrency.saturating_add(load.queue) {
             Admission::Wait
         } else {
-            Admission::Refuse(Refusal::QueueFull { retry_after: Duration::from_secs(1) })
+            Admission::Refuse(Refusal::QueueFull {
+                retry_after: Duration::from_secs(1),
+            })
         }
     }
 
@@ -82,7 +84,13 @@ mod tests {
     use std::collections::BinaryHeap;
 
     fn load(running: u32, queued: u32, concurrency: u32, queue: u32) -> Load {
-        Load { running, queued, concurrency, queue, draining: false }
+        Load {
+            running,
+            queued,
+            concurrency,
+            queue,
+            draining: false,
+        }
     }
 
     proptest! {
@@ -151,7 +159,13 @@ mod tests {
 
     #[test]
     fn a_draining_node_takes_nothing() {
-        let load = Load { draining: true, ..load(0, 0, 1, 1) };
-        assert_eq!(RoundRobin::default().admit(Time(0), &load), Admission::Refuse(Refusal::Draining));
+        let load = Load {
+            draining: true,
+            ..load(0, 0, 1, 1)
+        };
+        assert_eq!(
+            RoundRobin::default().admit(Time(0), &load),
+            Admission::Refuse(Refusal::Draining)
+        );
     }
 }

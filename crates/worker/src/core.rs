@@ -7,8 +7,8 @@ use crate::{
     ticker::Alarm,
 };
 use contract::{
-    Admission, CoreId, Engine, Fault, Input, Job, Policy, Rank, Refusal, RequestId, Sandbox, SpawnError, Step, Stop, Time,
-    Usage,
+    Admission, CoreId, Engine, Fault, Input, Job, Policy, Rank, Refusal, RequestId, Sandbox, SpawnError,
+    Step, Stop, Time, Usage,
 };
 use crossbeam_deque::Worker as Deque;
 use slab::Slab;
@@ -48,7 +48,9 @@ pub struct CoreOptions {
 
 impl Default for CoreOptions {
     fn default() -> Self {
-        Self { flush_after: Duration::from_micros(500) }
+        Self {
+            flush_after: Duration::from_micros(500),
+        }
     }
 }
 
@@ -87,7 +89,6 @@ impl Intake<'_> {
     }
 
     /// Queues a request, or gives it back with the reason why not.
-    #[expect(clippy::result_large_err, reason = "the request goes back to where it came from, and nothing is copied")]
     pub fn submit(&mut self, invocation: Box<Invocation>) -> Result<(), (Box<Invocation>, Refusal)> {
         let queues = &mut *self.queues;
         let load = invocation.target.load(queues.shared.is_draining());
@@ -213,14 +214,22 @@ pub struct Seatless {
 
 impl Shared {
     /// A table for this many cores, what each core's thread needs to make its [`Core`], and the ticker of all.
-    pub fn assemble(cores: u16, engines: Vec<Arc<dyn Engine>>) -> io::Result<(Arc<Self>, Vec<Seatless>, Ticker)> {
+    pub fn assemble(
+        cores: u16,
+        engines: Vec<Arc<dyn Engine>>,
+    ) -> io::Result<(Arc<Self>, Vec<Seatless>, Ticker)> {
         let deques: Vec<_> = (0..cores).map(|_| Deque::new_fifo()).collect();
         let shared = Self::new(deques.iter().map(Deque::stealer))?;
         let alarm = Alarm::new();
         let ticker = Ticker::start(shared.clone(), engines, alarm.clone())?;
         let seatless = (0..cores)
             .zip(deques)
-            .map(|(core, deque)| Seatless { core: CoreId(core), deque, shared: shared.clone(), alarm: alarm.clone() })
+            .map(|(core, deque)| Seatless {
+                core: CoreId(core),
+                deque,
+                shared: shared.clone(),
+                alarm: alarm.clone(),
+            })
             .collect();
         Ok((shared, seatless, ticker))
     }
@@ -240,7 +249,12 @@ impl Seatless {
         options: CoreOptions,
         front: impl FnOnce(&Poller) -> io::Result<F>,
     ) -> io::Result<Core<F>> {
-        let Self { core, deque, shared, alarm } = self;
+        let Self {
+            core,
+            deque,
+            shared,
+            alarm,
+        } = self;
         let queues = Queues {
             core,
             shared,
@@ -299,19 +313,35 @@ impl<F: Front> Core<F> {
             if token == Poller::MAIL {
                 self.queues.seat().bell.quiet();
             } else {
-                self.front.ready(&self.poller, token, readiness, &mut Intake { queues: &mut self.queues, now });
+                self.front.ready(
+                    &self.poller,
+                    token,
+                    readiness,
+                    &mut Intake {
+                        queues: &mut self.queues,
+                        now,
+                    },
+                );
             }
         }
         self.take_mail();
         let now = self.run();
-        self.front.flush(&self.poller, &mut Intake { queues: &mut self.queues, now });
+        self.front.flush(
+            &self.poller,
+            &mut Intake {
+                queues: &mut self.queues,
+                now,
+            },
+        );
         if self.front_expires.is_none_or(|at| at <= now) {
             self.front_expires = self.front.expire(&self.poller, now);
         }
         self.upkeep(now);
         let (runnable, live) = (self.preempted.len(), self.live.len());
         self.metrics.sandboxes.set(count(live + self.warm.len()));
-        self.metrics.runnable.set(count(runnable + self.queues.deque.len()));
+        self.metrics
+            .runnable
+            .set(count(runnable + self.queues.deque.len()));
         self.metrics.parked.set(count(live.saturating_sub(runnable)));
         self.metrics.busy(begun.elapsed());
         Ok(())
@@ -341,7 +371,8 @@ impl<F: Front> Core<F> {
         if !seat.answers.is_empty()
             || !seat.loaded.is_empty()
             || !seat.woken.is_empty()
-            || self.queues.shared.anything_to_steal(self.queues.core) {
+            || self.queues.shared.anything_to_steal(self.queues.core)
+        {
             timeout = Duration::ZERO;
         }
         // epoll counts in nanoseconds here, but a timer fires late rather than early.
@@ -374,7 +405,8 @@ impl<F: Front> Core<F> {
             live.waited += now.saturating_duration_since(live.since);
             live.since = now;
             live.job.enqueued = self.queues.time(now);
-            self.preempted.push(Reverse((self.queues.policy.rank(&live.job), live.serial, slot)));
+            self.preempted
+                .push(Reverse((self.queues.policy.rank(&live.job), live.serial, slot)));
         }
     }
 
@@ -399,7 +431,10 @@ impl<F: Front> Core<F> {
         loop {
             self.offer();
             let epoch = self.queues.epoch;
-            let fresh = match (self.queues.stage().map(|invocation| job(epoch, invocation)), self.preempted.peek()) {
+            let fresh = match (
+                self.queues.stage().map(|invocation| job(epoch, invocation)),
+                self.preempted.peek(),
+            ) {
                 (None, None) => break,
                 (None, Some(_)) => false,
                 (Some(_), None) => true,
@@ -462,7 +497,15 @@ impl<F: Front> Core<F> {
             return now;
         }
         let job = job(self.queues.epoch, &invocation);
-        let Invocation { target, head, body, arrived, home, token, cold } = *invocation;
+        let Invocation {
+            target,
+            head,
+            body,
+            arrived,
+            home,
+            token,
+            cold,
+        } = *invocation;
         let (id, request_bytes) = (head.id, body.len() as u64);
         let slot = Slot::default();
         let response = Box::new(Sink::new(slot.clone(), target.clone(), id));
@@ -473,8 +516,18 @@ impl<F: Front> Core<F> {
                 // Whoever gets its place would find no sandbox either. None of them is begun again before what has a
                 // sandbox had its turn, or that would never end.
                 let next = target.end();
-                let invocation = Invocation { target, head, body, arrived, home, token, cold };
-                self.queues.starved.extend(std::iter::once(Box::new(invocation)).chain(next));
+                let invocation = Invocation {
+                    target,
+                    head,
+                    body,
+                    arrived,
+                    home,
+                    token,
+                    cold,
+                };
+                self.queues
+                    .starved
+                    .extend(std::iter::once(Box::new(invocation)).chain(next));
                 return now;
             }
             Err(SpawnError::Failed { reason }) => {
@@ -482,7 +535,19 @@ impl<F: Front> Core<F> {
                 let timing = Timing::unstarted(arrived, now);
                 let result = Err(Failure::Platform(reason));
                 let start = Start::None;
-                self.deliver(home, Answer { target, token, id, result, timing, start, memory: 0, request_bytes });
+                self.deliver(
+                    home,
+                    Answer {
+                        target,
+                        token,
+                        id,
+                        result,
+                        timing,
+                        start,
+                        memory: 0,
+                        request_bytes,
+                    },
+                );
                 return now;
             }
         };
@@ -512,10 +577,16 @@ impl<F: Front> Core<F> {
     }
 
     /// A warm sandbox if the version wants that and there is one, else a fresh one.
-    #[expect(clippy::result_large_err, reason = "the input goes back to where it came from, and nothing is copied")]
-    fn sandbox(&mut self, target: &Arc<Target>, mut input: Input) -> Result<(Box<dyn Sandbox>, u32), SpawnError> {
+    fn sandbox(
+        &mut self,
+        target: &Arc<Target>,
+        mut input: Input,
+    ) -> Result<(Box<dyn Sandbox>, u32), SpawnError> {
         if target.reuse > 1
-            && let Some(index) = self.warm.iter().position(|warm| Arc::ptr_eq(&warm.target, target))
+            && let Some(index) = self
+                .warm
+                .iter()
+                .position(|warm| Arc::ptr_eq(&warm.target, target))
         {
             let mut warm = self.warm.swap_remove(index);
             match warm.sandbox.renew(input) {
@@ -525,12 +596,16 @@ impl<F: Front> Core<F> {
         }
         match target.image() {
             Some(image) => Ok((image.spawn(&target.grant, input)?, 0)),
-            None => Err(SpawnError::Failed { reason: "its image is not loaded".into() }),
+            None => Err(SpawnError::Failed {
+                reason: "its image is not loaded".into(),
+            }),
         }
     }
 
     fn resume(&mut self, place: usize, now: Instant) -> Instant {
-        let Some(mut live) = self.live.try_remove(place) else { return now };
+        let Some(mut live) = self.live.try_remove(place) else {
+            return now;
+        };
         live.queue += now.saturating_duration_since(live.since);
         self.step(live, place, now)
     }
@@ -539,7 +614,11 @@ impl<F: Front> Core<F> {
     fn step(&mut self, mut live: Live, place: usize, now: Instant) -> Instant {
         while self.wakers.len() <= place {
             let slot = self.wakers.len();
-            let waker = SlotWaker { shared: self.queues.shared.clone(), core: self.queues.core, slot };
+            let waker = SlotWaker {
+                shared: self.queues.shared.clone(),
+                core: self.queues.core,
+                slot,
+            };
             self.wakers.push(Waker::from(Arc::new(waker)));
         }
         let quantum = self.queues.policy.quantum(&live.job);
@@ -589,15 +668,39 @@ impl<F: Front> Core<F> {
     }
 
     fn end(&mut self, live: Live, usage: Usage, result: Result<(), Fault>, ended: Instant) {
-        let Live { sandbox, target, slot, home, token, id, queue, cpu, waited, spawned, served, cold, request_bytes, .. } = live;
+        let Live {
+            sandbox,
+            target,
+            slot,
+            home,
+            token,
+            id,
+            queue,
+            cpu,
+            waited,
+            spawned,
+            served,
+            cold,
+            request_bytes,
+            ..
+        } = live;
         // The first turn made the instance and then ran it; the engine read the clock between the two.
-        let boot = usage.started.map_or(Duration::ZERO, |started| started.saturating_duration_since(spawned)).min(cpu);
+        let boot = usage
+            .started
+            .map_or(Duration::ZERO, |started| {
+                started.saturating_duration_since(spawned)
+            })
+            .min(cpu);
         let run = cpu.saturating_sub(boot) + waited;
         target.learn(cpu);
         let result = match result {
             Ok(()) => {
                 if served + 1 < target.reuse && !target.retired() {
-                    self.warm.push(Warm { target: target.clone(), sandbox, served: served + 1 });
+                    self.warm.push(Warm {
+                        target: target.clone(),
+                        sandbox,
+                        served: served + 1,
+                    });
                 }
                 Ok(slot.take())
             }
@@ -612,9 +715,27 @@ impl<F: Front> Core<F> {
             (0, false) => Start::Sandbox,
             (_, false) => Start::Reused,
         };
-        let timing = Timing { queue, boot, run, cpu, ended };
+        let timing = Timing {
+            queue,
+            boot,
+            run,
+            cpu,
+            ended,
+        };
         let memory = usage.memory;
-        self.deliver(home, Answer { target, token, id, result, timing, start, memory, request_bytes });
+        self.deliver(
+            home,
+            Answer {
+                target,
+                token,
+                id,
+                result,
+                timing,
+                start,
+                memory,
+                request_bytes,
+            },
+        );
     }
 
     /// A place of this function is free.
@@ -634,11 +755,31 @@ impl<F: Front> Core<F> {
 
     /// Answers a request that never had a sandbox.
     fn refuse(&mut self, invocation: Invocation, failure: Failure, now: Instant) {
-        let Invocation { target, head, body, arrived, home, token, .. } = invocation;
+        let Invocation {
+            target,
+            head,
+            body,
+            arrived,
+            home,
+            token,
+            ..
+        } = invocation;
         let timing = Timing::unstarted(arrived, now);
         let (id, result, request_bytes) = (head.id, Err(failure), body.len() as u64);
         let start = Start::None;
-        self.deliver(home, Answer { target, token, id, result, timing, start, memory: 0, request_bytes });
+        self.deliver(
+            home,
+            Answer {
+                target,
+                token,
+                id,
+                result,
+                timing,
+                start,
+                memory: 0,
+                request_bytes,
+            },
+        );
     }
 
     /// The time for draining is over: what is not answered yet is refused, and its sandboxes are dropped.
@@ -654,10 +795,38 @@ impl<F: Front> Core<F> {
             self.refuse(*invocation, Failure::Refused(Refusal::Draining), now);
         }
         for live in std::mem::take(&mut self.live).into_iter().map(|(_, live)| live) {
-            let Live { target, home, token, id, queue, cpu, waited, request_bytes, .. } = live;
-            let timing = Timing { queue, boot: Duration::ZERO, run: cpu + waited, cpu, ended: now };
+            let Live {
+                target,
+                home,
+                token,
+                id,
+                queue,
+                cpu,
+                waited,
+                request_bytes,
+                ..
+            } = live;
+            let timing = Timing {
+                queue,
+                boot: Duration::ZERO,
+                run: cpu + waited,
+                cpu,
+                ended: now,
+            };
             let (start, result) = (Start::Sandbox, Err(Failure::Refused(Refusal::Draining)));
-            self.deliver(home, Answer { target, token, id, result, timing, start, memory: 0, request_bytes });
+            self.deliver(
+                home,
+                Answer {
+                    target,
+                    token,
+                    id,
+                    result,
+                    timing,
+                    start,
+                    memory: 0,
+                    request_bytes,
+                },
+            );
         }
         self.preempted.clear();
         self.turn(Duration::ZERO)
@@ -688,7 +857,8 @@ impl<F: Front> Core<F> {
                     target.unqueue();
                     self.expire(*invocation, now);
                 }
-                free.into_iter().for_each(|invocation| self.queues.deque.push(invocation));
+                free.into_iter()
+                    .for_each(|invocation| self.queues.deque.push(invocation));
                 if target.is_holding() {
                     self.holders.push(target);
                 }
@@ -709,5 +879,10 @@ fn count(n: usize) -> i64 {
 fn job(epoch: Instant, invocation: &Invocation) -> Job {
     let time = |moment: Instant| Time::default().after(moment.saturating_duration_since(epoch));
     let arrived = time(invocation.arrived);
-    Job { arrived, enqueued: arrived, expires: time(invocation.expires()), ran: Duration::ZERO }
+    Job {
+        arrived,
+        enqueued: arrived,
+        expires: time(invocation.expires()),
+        ran: Duration::ZERO,
+    }
 }

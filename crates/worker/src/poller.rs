@@ -35,18 +35,36 @@ impl Poller {
 
     pub(crate) fn new(bell: &Bell) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &bell.event, epoll::EventData::new_u64(Self::MAIL), epoll::EventFlags::IN)?;
-        Ok(Self { epoll, events: Vec::with_capacity(Self::BATCH) })
+        epoll::add(
+            &epoll,
+            &bell.event,
+            epoll::EventData::new_u64(Self::MAIL),
+            epoll::EventFlags::IN,
+        )?;
+        Ok(Self {
+            epoll,
+            events: Vec::with_capacity(Self::BATCH),
+        })
     }
 
     /// Watches a descriptor for input, level-triggered, and for output if asked.
     pub fn add(&self, fd: impl AsFd, token: u64, output: bool) -> io::Result<()> {
-        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), Self::flags(true, output))
+        epoll::add(
+            &self.epoll,
+            fd,
+            epoll::EventData::new_u64(token),
+            Self::flags(true, output),
+        )
     }
 
     /// Changes what a descriptor is watched for.
     pub fn modify(&self, fd: impl AsFd, token: u64, input: bool, output: bool) -> io::Result<()> {
-        epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), Self::flags(input, output))
+        epoll::modify(
+            &self.epoll,
+            fd,
+            epoll::EventData::new_u64(token),
+            Self::flags(input, output),
+        )
     }
 
     /// Forgets a descriptor.
@@ -112,7 +130,10 @@ pub(crate) struct Bell {
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { event, waiting: AtomicBool::new(false) })
+        Ok(Self {
+            event,
+            waiting: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn expect(&self) {

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use contract::{CoreId, Fault, Head, Refusal, RequestId, ResponseHead};
 use crossbeam_deque::{Steal, Stealer};
 use crossbeam_queue::SegQueue;
-use telemetry::metrics::Start;
 use std::{
     io,
     sync::{
@@ -16,6 +15,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use telemetry::metrics::Start;
 
 /// A request that has been read and admitted, on its way to a sandbox. It may change cores until it has one.
 #[derive(Debug)]
@@ -47,8 +47,23 @@ pub(crate) enum Cold {
 
 impl Invocation {
     /// A request that was read on the core `home`, whose front calls it `token`.
-    pub fn new(target: Arc<Target>, head: Box<Head>, body: Bytes, arrived: Instant, home: CoreId, token: u64) -> Self {
-        Self { target, head, body, arrived, home, token, cold: Cold::No }
+    pub fn new(
+        target: Arc<Target>,
+        head: Box<Head>,
+        body: Bytes,
+        arrived: Instant,
+        home: CoreId,
+        token: u64,
+    ) -> Self {
+        Self {
+            target,
+            head,
+            body,
+            arrived,
+            home,
+            token,
+            cold: Cold::No,
+        }
     }
 
     pub(crate) fn expires(&self) -> Instant {
@@ -116,7 +131,13 @@ impl Timing {
     /// Of a request that never ran: all its time so far was queueing.
     pub fn unstarted(arrived: Instant, now: Instant) -> Self {
         let queue = now.saturating_duration_since(arrived);
-        Self { queue, boot: Duration::ZERO, run: Duration::ZERO, cpu: Duration::ZERO, ended: now }
+        Self {
+            queue,
+            boot: Duration::ZERO,
+            run: Duration::ZERO,
+            cpu: Duration::ZERO,
+            ended: now,
+        }
     }
 }
 
@@ -167,7 +188,9 @@ impl Shared {
         });
         let weak = Arc::downgrade(&shared);
         // Ends with the last sender, which is in `Shared`.
-        thread::Builder::new().name("loader".into()).spawn(move || load(&weak, &requests))?;
+        thread::Builder::new()
+            .name("loader".into())
+            .spawn(move || load(&weak, &requests))?;
         Ok(shared)
     }
 

@@ -27,7 +27,12 @@ pub(crate) struct Sink {
 
 impl Sink {
     pub(crate) fn new(slot: Slot, target: Arc<Target>, request: RequestId) -> Self {
-        Self { slot, target, request, lines: None }
+        Self {
+            slot,
+            target,
+            request,
+            lines: None,
+        }
     }
 }
 
@@ -43,7 +48,14 @@ impl ResponseSink for Sink {
     }
 
     fn log(&mut self, bytes: &[u8]) {
-        let Self { target, request, lines, .. } = self;
-        lines.get_or_insert_with(|| target.log.lines(*request, Stream::Stderr)).write(bytes);
+        let Self {
+            target,
+            request,
+            lines,
+            ..
+        } = self;
+        lines
+            .get_or_insert_with(|| target.log.lines(*request, Stream::Stderr))
+            .write(bytes);
     }
 }

@@ -53,14 +53,22 @@ pub struct TargetOptions {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").field("grant", &self.grant).finish_non_exhaustive()
+        f.debug_struct("Target")
+            .field("grant", &self.grant)
+            .finish_non_exhaustive()
     }
 }
 
 impl Target {
     /// A version that has not served anything yet.
     pub fn new(options: TargetOptions) -> Self {
-        let TargetOptions { grant, load, reuse, log, metrics } = options;
+        let TargetOptions {
+            grant,
+            load,
+            reuse,
+            log,
+            metrics,
+        } = options;
         Self {
             grant,
             image: OnceLock::new(),
@@ -175,24 +183,33 @@ impl Target {
     }
 
     /// Takes out held requests whose time is over, and any that a place is free for.
+    #[expect(clippy::vec_box, reason = "they go on into queues of boxes")]
     pub(crate) fn sweep(&self, now: Instant) -> (Vec<Box<Invocation>>, Vec<Box<Invocation>>) {
         let mut held = self.held.lock();
         let mut expired = Vec::new();
         let mut kept = VecDeque::with_capacity(held.len());
         for invocation in held.drain(..) {
-            if invocation.expires() <= now { expired.push(invocation) } else { kept.push_back(invocation) }
+            if invocation.expires() <= now {
+                expired.push(invocation)
+            } else {
+                kept.push_back(invocation)
+            }
         }
         let mut free = Vec::new();
         // A place freed between a keeper's announcement and its push has nobody to hand its request on.
-        while !kept.is_empty() && self.running.load(Ordering::SeqCst) + (free.len() as u32) < self.grant.limits.concurrency {
+        while !kept.is_empty()
+            && self.running.load(Ordering::SeqCst) + (free.len() as u32) < self.grant.limits.concurrency
+        {
             free.extend(kept.pop_front());
         }
         *held = kept;
-        self.holding.fetch_sub((expired.len() + free.len()) as u32, Ordering::SeqCst);
+        self.holding
+            .fetch_sub((expired.len() + free.len()) as u32, Ordering::SeqCst);
         (expired, free)
     }
 
     /// Everything that waits, to be refused.
+    #[expect(clippy::vec_box, reason = "they go on into queues of boxes")]
     pub(crate) fn take_held(&self) -> Vec<Box<Invocation>> {
         let mut held = self.held.lock();
         self.holding.store(0, Ordering::SeqCst);

@@ -58,13 +58,20 @@ impl Ticker {
     /// How often it looks while guests run.
     pub const TICK: Duration = Duration::from_millis(2);
 
-    pub(crate) fn start(shared: Arc<Shared>, engines: Vec<Arc<dyn Engine>>, alarm: Arc<Alarm>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        shared: Arc<Shared>,
+        engines: Vec<Arc<dyn Engine>>,
+        alarm: Arc<Alarm>,
+    ) -> std::io::Result<Self> {
         let its = alarm.clone();
         let thread = thread::Builder::new().name("ticker".into()).spawn(move || {
             let _ = its.thread.set(thread::current());
             tick(&shared, &engines, &its);
         })?;
-        Ok(Self { alarm, thread: Some(thread) })
+        Ok(Self {
+            alarm,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -94,7 +101,11 @@ fn tick(shared: &Shared, engines: &[Arc<dyn Engine>], alarm: &Alarm) {
         }
         alarm.asleep.store(true, Ordering::SeqCst);
         // Whoever began before that store is seen here; whoever begins after it sees us asleep.
-        let begun = shared.seats().iter().zip(&seen).any(|(seat, seen)| seat.turn.load(Ordering::SeqCst) != *seen);
+        let begun = shared
+            .seats()
+            .iter()
+            .zip(&seen)
+            .any(|(seat, seen)| seat.turn.load(Ordering::SeqCst) != *seen);
         if !begun {
             while alarm.asleep.load(Ordering::SeqCst) && !alarm.ended.load(Ordering::SeqCst) {
                 thread::park();

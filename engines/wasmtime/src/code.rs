@@ -3,6 +3,30 @@
 use contract::PrepareError;
 use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, ValType, Validator, WasmFeatures};
 
+/// An error that is one line of text, and not a long one: modules choose their names, and errors repeat them.
+pub(crate) fn readable(error: PrepareError) -> PrepareError {
+    const LONGEST: usize = 300;
+    let line = |text: String| {
+        let mut line = String::with_capacity(text.len().min(LONGEST));
+        for part in text.chars() {
+            if line.len() > LONGEST {
+                line.push('…');
+                break;
+            }
+            match part {
+                '\n' => line.push(' '),
+                part if part.is_control() => line.extend(part.escape_default()),
+                part => line.push(part),
+            }
+        }
+        line
+    };
+    match error {
+        PrepareError::Malformed(text) => PrepareError::Malformed(line(text)),
+        PrepareError::Unsupported(text) => PrepareError::Unsupported(line(text)),
+        other => other,
+    }
+}
 
 fn unsupported<T>(what: impl Into<String>) -> Result<T, PrepareError> {
     Err(PrepareError::Unsupported(what.into()))
@@ -10,13 +34,35 @@ fn unsupported<T>(what: impl Into<String>) -> Result<T, PrepareError> {
 
 /// A core module that exports `_start: () -> ()` and `memory`, and imports WASI 0.1 functions only.
 pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
+    if bytes.is_empty() {
+        return Err(PrepareError::Malformed("it is empty".into()));
+    }
     if !bytes.starts_with(b"\0asm") {
-        let seen = bytes.iter().take(16).flat_map(|b| std::ascii::escape_default(*b)).map(char::from).collect::<String>();
-        return Err(PrepareError::Malformed(format!("it begins with `{seen}` instead of `\\0asm`")));
+        let seen = bytes
+            .iter()
+            .take(16)
+            .flat_map(|b| std::ascii::escape_default(*b))
+            .map(char::from)
+            .collect::<String>();
+        return Err(PrepareError::Malformed(format!(
+            "it begins with `{seen}` instead of `\\0asm`"
+        )));
     }
     let features = WasmFeatures::default() | WasmFeatures::TAIL_CALL | WasmFeatures::RELAXED_SIMD;
-    let features = features & !(WasmFeatures::MULTI_MEMORY | WasmFeatures::MEMORY64 | WasmFeatures::THREADS);
-    if let Some(Ok(Payload::Version { encoding: Encoding::Component, .. })) = Parser::new(0).parse_all(bytes).next() {
+    let features = features
+        & !(WasmFeatures::MULTI_MEMORY
+            | WasmFeatures::MEMORY64
+            | WasmFeatures::THREADS
+            | WasmFeatures::GC
+            | WasmFeatures::GC_TYPES
+            | WasmFeatures::EXCEPTIONS
+            | WasmFeatures::WIDE_ARITHMETIC
+            | WasmFeatures::COMPACT_IMPORTS);
+    if let Some(Ok(Payload::Version {
+        encoding: Encoding::Component,
+        ..
+    })) = Parser::new(0).parse_all(bytes).next()
+    {
         return unsupported(
             "it is a component; this node runs core modules that are WASI 0.1 commands (build for wasm32-wasip1)",
         );
@@ -25,8 +71,14 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
         Ok(types) => types,
         Err(error) => {
             // A module that is valid with every feature on is not malformed, only ahead of us.
-            let ahead = Validator::new_with_features(WasmFeatures::all()).validate_all(bytes).is_ok();
-            return if ahead { unsupported(error.to_string()) } else { Err(PrepareError::Malformed(error.to_string())) };
+            let ahead = Validator::new_with_features(WasmFeatures::all())
+                .validate_all(bytes)
+                .is_ok();
+            return if ahead {
+                unsupported(error.to_string())
+            } else {
+                Err(PrepareError::Malformed(error.to_string()))
+            };
         }
     };
     let types = types.as_ref();
@@ -45,7 +97,9 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
                         ));
                     }
                     let (TypeRef::Func(index) | TypeRef::FuncExact(index)) = import.ty else {
-                        return unsupported(format!("it imports `{name}`, which is a function there and nothing else"));
+                        return unsupported(format!(
+                            "it imports `{name}`, which is a function there and nothing else"
+                        ));
                     };
                     let Some(function) = wasi::function(import.name) else {
                         return unsupported(format!("it imports `{name}`, which WASI 0.1 does not have"));
@@ -54,7 +108,9 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
                     let result: Vec<_> = function.result.into_iter().map(value).collect();
                     let its = types[types.core_type_at_in_module(index)].unwrap_func();
                     if its.params() != parameters || its.results() != result {
-                        return unsupported(format!("it imports `{name}` as {its}, which is not its type in WASI 0.1"));
+                        return unsupported(format!(
+                            "it imports `{name}` as {its}, which is not its type in WASI 0.1"
+                        ));
                     }
                 }
             }
@@ -65,7 +121,9 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
                     if export.name == "_start" && export.kind == ExternalKind::Func {
                         let its = types[types.core_function_at(export.index)].unwrap_func();
                         if !its.params().is_empty() || !its.results().is_empty() {
-                            return unsupported(format!("its `_start` is {its}; a command's takes and returns nothing"));
+                            return unsupported(format!(
+                                "its `_start` is {its}; a command's takes and returns nothing"
+                            ));
                         }
                         start = true;
                     }

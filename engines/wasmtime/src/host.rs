@@ -17,7 +17,14 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(command: Command, limit: ByteSize) -> Self {
-        Self { command, memory: None, limit, peak: 0, refused: false, touched: false }
+        Self {
+            command,
+            memory: None,
+            limit,
+            peak: 0,
+            refused: false,
+            touched: false,
+        }
     }
 
     /// Another request in the same instance.
@@ -56,7 +63,12 @@ impl Host {
 }
 
 impl ResourceLimiter for Host {
-    fn memory_growing(&mut self, _current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         let within = u64::try_from(desired).is_ok_and(|desired| desired <= self.limit.0);
         if within {
             self.peak = self.peak.max(desired as u64);
@@ -67,7 +79,12 @@ impl ResourceLimiter for Host {
         Ok(within)
     }
 
-    fn table_growing(&mut self, _current: usize, _desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        _desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         // The pool's size of a table holds.
         Ok(true)
     }

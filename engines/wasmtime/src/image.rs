@@ -34,11 +34,21 @@ impl Inner {
 impl Loaded {
     pub(crate) fn new(linker: &Linker<Host>, module: &Module, places: Arc<Places>) -> wasmtime::Result<Self> {
         let export = |name: &str| {
-            module.get_export_index(name).ok_or_else(|| wasmtime::Error::msg(format!("it does not export `{name}`")))
+            module
+                .get_export_index(name)
+                .ok_or_else(|| wasmtime::Error::msg(format!("it does not export `{name}`")))
         };
         let (start, memory) = (export("_start")?, export("memory")?);
         let instance = linker.instantiate_pre(module)?;
-        Ok(Self { inner: Arc::new(Inner { instance, start, memory, places, once: AtomicBool::new(false) }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                instance,
+                start,
+                memory,
+                places,
+                once: AtomicBool::new(false),
+            }),
+        })
     }
 }
 

@@ -42,7 +42,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { sandboxes: 1_000, keep_resident: 128 << 10 }
+        Self {
+            sandboxes: 1_000,
+            keep_resident: 128 << 10,
+        }
     }
 }
 
@@ -126,8 +129,32 @@ impl Wasmtime {
             engine,
             linker,
             fingerprint,
-            places: Arc::new(Places { taken: AtomicU32::new(0), total }),
+            places: Arc::new(Places {
+                taken: AtomicU32::new(0),
+                total,
+            }),
         })
+    }
+}
+
+impl Wasmtime {
+    fn prepare(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
+        match code.kind {
+            CodeKind::WasmCommand => code::check_command(code.bytes)?,
+            other => {
+                return Err(PrepareError::Unsupported(format!(
+                    "{other:?} is not a kind that this engine runs"
+                )));
+            }
+        }
+        // Whatever the checks above did not foresee: the module is still at fault, not the platform.
+        let refused = |error: wasmtime::Error| PrepareError::Unsupported(format!("{error:#}"));
+        // Made here once as `load` will make it: whether its tables and globals fit the pool shows only then.
+        let module = Module::new(&self.engine, code.bytes).map_err(refused)?;
+        image::Loaded::new(&self.linker, &module, self.places.clone()).map_err(refused)?;
+        module
+            .serialize()
+            .map_err(|error| PrepareError::Compiler(format!("{error:#}")))
     }
 }
 
@@ -141,21 +168,15 @@ impl Engine for Wasmtime {
     }
 
     fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
-        match code.kind {
-            CodeKind::WasmCommand => code::check_command(code.bytes)?,
-            other => return Err(PrepareError::Unsupported(format!("{other:?} is not a kind that this engine runs"))),
-        }
-        self.engine.precompile_module(code.bytes).map_err(|error| {
-            // Whatever the checks above did not foresee: the module is still at fault, not the platform.
-            PrepareError::Unsupported(format!("{error:#}"))
-        })
+        self.prepare(code).map_err(code::readable)
     }
 
     fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
         let refused = |error: wasmtime::Error| PrepareError::Artefact(format!("{error:#}"));
         // SAFETY: `Artefact` promises that the file is what an engine of this fingerprint compiled: its content was
         // compared, through this descriptor, with the digest recorded then, and nobody writes to it afterwards.
-        let module = unsafe { Module::deserialize_open_file(&self.engine, artefact.file) }.map_err(refused)?;
+        let module =
+            unsafe { Module::deserialize_open_file(&self.engine, artefact.file) }.map_err(refused)?;
         let image = image::Loaded::new(&self.linker, &module, self.places.clone()).map_err(refused)?;
         Ok(Arc::new(image))
     }

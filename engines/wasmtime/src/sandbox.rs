@@ -44,14 +44,24 @@ impl Running {
     pub(crate) fn new(image: &Arc<Inner>, grant: &Arc<Grant>, input: Input, place: Place) -> Self {
         let command = Command::new(grant.clone(), input);
         let state = State::Active(Box::pin(first(image.clone(), grant.clone(), command)));
-        Self { state, image: image.clone(), grant: grant.clone(), _place: place }
+        Self {
+            state,
+            image: image.clone(),
+            grant: grant.clone(),
+            _place: place,
+        }
     }
 }
 
 impl Sandbox for Running {
     fn run(&mut self, waker: &Waker, quantum: Duration) -> Step {
         let State::Active(future) = &mut self.state else {
-            return Step::Fault(Fault::Trap { reason: "it was run after its end".into() }, Usage::default());
+            return Step::Fault(
+                Fault::Trap {
+                    reason: "it was run after its end".into(),
+                },
+                Usage::default(),
+            );
         };
         turn::begin(quantum);
         match future.as_mut().poll(&mut Context::from_waker(waker)) {
@@ -73,8 +83,12 @@ impl Sandbox for Running {
         match mem::replace(&mut self.state, State::Over) {
             State::Idle(ready) => {
                 let command = Command::new(self.grant.clone(), input);
-                self.state =
-                    State::Active(Box::pin(again(self.image.clone(), self.grant.clone(), ready, command)));
+                self.state = State::Active(Box::pin(again(
+                    self.image.clone(),
+                    self.grant.clone(),
+                    ready,
+                    command,
+                )));
                 Ok(())
             }
             other => {
@@ -92,13 +106,24 @@ async fn first(image: Arc<Inner>, grant: Arc<Grant>, command: Command) -> Ended 
     store.limiter(|host| host);
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|_| {
-        Ok(if turn::over() { UpdateDeadline::Yield(1) } else { UpdateDeadline::Continue(1) })
+        Ok(if turn::over() {
+            UpdateDeadline::Yield(1)
+        } else {
+            UpdateDeadline::Continue(1)
+        })
     });
     let start = match instantiate(&image, &mut store).await {
         Ok(start) => start,
         Err(error) => {
-            let usage = Usage { started: None, memory: store.data().peak() };
-            return Ended { result: conclude(store.data_mut(), Err(error)), usage, ready: None };
+            let usage = Usage {
+                started: None,
+                memory: store.data().peak(),
+            };
+            return Ended {
+                result: conclude(store.data_mut(), Err(error)),
+                usage,
+                ready: None,
+            };
         }
     };
     let started = Instant::now();
@@ -111,7 +136,8 @@ async fn again(image: Arc<Inner>, grant: Arc<Grant>, mut ready: Ready, command: 
     ready.store.data_mut().renew(command);
     let started = Instant::now();
     let result = ready.start.call_async(&mut ready.store, ()).await;
-    let refused = matches!(&result, Err(error) if error.downcast_ref() == Some(&Trap::UnreachableCodeReached));
+    let refused =
+        matches!(&result, Err(error) if error.downcast_ref() == Some(&Trap::UnreachableCodeReached));
     if refused && !ready.store.data().touched() {
         // Newer libcs trap at a second `_start` in one memory, before anything else: nobody has seen this attempt.
         image.refuse_reuse();
@@ -137,7 +163,10 @@ async fn instantiate(image: &Inner, store: &mut Store<Host>) -> wasmtime::Result
 
 fn end(mut ready: Ready, started: Instant, result: wasmtime::Result<()>) -> Ended {
     let host = ready.store.data_mut();
-    let usage = Usage { started: Some(started), memory: host.peak() };
+    let usage = Usage {
+        started: Some(started),
+        memory: host.peak(),
+    };
     let result = conclude(host, result);
     let ready = result.is_ok().then_some(ready);
     Ended { result, usage, ready }
@@ -155,14 +184,17 @@ fn conclude(host: &mut Host, result: wasmtime::Result<()>) -> Result<(), Fault> 
             },
             Ok(Stop::Fault(fault)) => fault,
             Err(error) if error.downcast_ref() == Some(&Trap::StackOverflow) => Fault::StackOverflow,
-            Err(error) => Fault::Trap { reason: describe(&error) },
+            Err(error) => Fault::Trap {
+                reason: describe(&error),
+            },
         },
     };
     match (host.refused(), fault) {
         (Some(limit), Fault::Trap { reason }) => Err(Fault::OutOfMemory { limit, reason }),
-        (Some(limit), Fault::Exit { code }) => {
-            Err(Fault::OutOfMemory { limit, reason: format!("it exited with code {code}") })
-        }
+        (Some(limit), Fault::Exit { code }) => Err(Fault::OutOfMemory {
+            limit,
+            reason: format!("it exited with code {code}"),
+        }),
         (_, fault) => Err(fault),
     }
 }
@@ -174,7 +206,12 @@ fn describe(error: &wasmtime::Error) -> String {
         None => error.root_cause().to_string(),
     };
     if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
-        let names: Vec<_> = trace.frames().iter().take(4).filter_map(|frame| frame.func_name()).collect();
+        let names: Vec<_> = trace
+            .frames()
+            .iter()
+            .take(4)
+            .filter_map(|frame| frame.func_name())
+            .collect();
         if !names.is_empty() {
             text.push_str(" in ");
             text.push_str(&names.join(" < "));

@@ -45,7 +45,9 @@ pub(crate) fn end() -> contract::Step {
         if turn.preempted.get() {
             contract::Step::Preempted
         } else {
-            contract::Step::Waiting { until: turn.wakes.get() }
+            contract::Step::Waiting {
+                until: turn.wakes.get(),
+            }
         }
     })
 }
