@@ -5,9 +5,15 @@ import math
 from html import escape
 
 COLOURS = ["#0b6e4f", "#e07a1f", "#3366cc", "#b8336a", "#7a5cc4", "#8c6d1f", "#1fa3a3", "#777777", "#c0392b"]
+# Name → place in COLOURS. A bench may fill it beforehand, so that a contender looks the same in all drawings.
+PLACES = {}
 INK, FAINT = "#222222", "#dddddd"
-WIDTH, HEIGHT = 430, 300
+HEIGHT = 300
 LEFT, RIGHT, TOP, BOTTOM = 72, 14, 40, 52
+
+
+def colour(name):
+    return COLOURS[PLACES.setdefault(name, len(PLACES)) % len(COLOURS)]
 
 
 def nice(value):
@@ -57,6 +63,8 @@ class Scale:
 class Panel:
     """One coordinate system. Subclasses place the x values."""
 
+    width = 430
+
     def __init__(self, title, x_label, y_label):
         self.title, self.x_label, self.y_label = title, x_label, y_label
         # Times are in microseconds everywhere, and are written with the unit that suits them.
@@ -75,14 +83,14 @@ class Panel:
         floor = HEIGHT - BOTTOM
         for tick in scale_y.ticks():
             y = scale_y.at(tick)
-            self.add("line", x1=LEFT, x2=WIDTH - RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}", stroke=FAINT)
+            self.add("line", x1=LEFT, x2=self.width - RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}", stroke=FAINT)
             self.text(LEFT - 6, y + 4, self.write(tick), "end")
         for x, label in x_ticks:
             self.add("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=floor, y2=floor + 4, stroke=INK)
             self.text(x, floor + 17, label)
-        self.add("path", d=f"M{LEFT} {TOP}V{floor}H{WIDTH - RIGHT}", fill="none", stroke=INK)
-        self.text((LEFT + WIDTH - RIGHT) / 2, 18, self.title, size=13, font_weight="bold")
-        self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, self.x_label)
+        self.add("path", d=f"M{LEFT} {TOP}V{floor}H{self.width - RIGHT}", fill="none", stroke=INK)
+        self.text((LEFT + self.width - RIGHT) / 2, 18, self.title, size=13, font_weight="bold")
+        self.text((LEFT + self.width - RIGHT) / 2, HEIGHT - 12, self.x_label)
         middle = (TOP + floor) / 2
         self.text(16, middle, self.y_label, transform=f"rotate(-90 16 {middle})")
 
@@ -94,18 +102,18 @@ class Lines(Panel):
         super().__init__(title, x_label, y_label)
         everything = [*series.values(), *(dashed or {}).values()]
         floor = HEIGHT - BOTTOM
-        scale_x = Scale([x for points in everything for x, _ in points], LEFT, WIDTH - RIGHT)
+        scale_x = Scale([x for points in everything for x, _ in points], LEFT, self.width - RIGHT)
         scale_y = Scale([y for points in everything for _, y in points], floor, TOP)
         xs = sorted({x for points in everything for x, _ in points})
         self.frame(scale_y, [(scale_x.at(x), (x_names or {}).get(x, nice(x))) for x in xs])
         for group, dash in ((series, None), (dashed or {}, "4 3")):
-            for index, (name, points) in enumerate(group.items()):
+            for name, points in group.items():
                 places = [(scale_x.at(x), scale_y.at(y)) for x, y in points if y > 0]
                 style = {"stroke_dasharray": dash, "stroke_width": 1.2} if dash else {"stroke_width": 2}
                 path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-                self.add("polyline", points=path, fill="none", stroke=COLOURS[index % len(COLOURS)], **style)
+                self.add("polyline", points=path, fill="none", stroke=colour(name), **style)
                 for x, y in places if not dash else ():
-                    self.add("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=3, fill=COLOURS[index % len(COLOURS)])
+                    self.add("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=3, fill=colour(name))
         self.names = list(series)
 
 
@@ -113,17 +121,18 @@ class Bars(Panel):
     """`series`: name → one value for each of `groups` (or None). `outlines`, of the same shape, are drawn empty behind
     the bars: 99th percentiles behind averages. The axis is logarithmic, and every bar says its value."""
 
+    width = 520
+
     def __init__(self, title, y_label, groups, series, outlines=None):
         super().__init__(title, "", y_label)
         floor = HEIGHT - BOTTOM
         values = [value for row in [*series.values(), *(outlines or {}).values()] for value in row if value]
         # Bars on a logarithmic axis start at a decade below the smallest, so that all can be seen.
         scale_y = Scale([*values, min(values) / 3, max(values) * 1.5], floor, TOP)
-        span = (WIDTH - RIGHT - LEFT) / len(groups)
+        span = (self.width - RIGHT - LEFT) / len(groups)
         self.frame(scale_y, [(LEFT + span * (i + 0.5), name) for i, name in enumerate(groups)])
         width = span * 0.8 / len(series)
         for index, (name, row) in enumerate(series.items()):
-            colour = COLOURS[index % len(COLOURS)]
             for group, value in enumerate(row):
                 if not value:
                     continue
@@ -133,9 +142,9 @@ class Bars(Panel):
                 outline = (outlines or {}).get(name, [None] * len(row))[group]
                 if outline:
                     highest = min(top, scale_y.at(outline))
-                    self.rect(x, highest, width, floor, fill="none", stroke=colour)
-                self.rect(x, top, width, floor, fill=colour, stroke=colour)
-                self.text(x + width / 2, highest - 4, self.write(value), size=9)
+                    self.rect(x, highest, width, floor, fill="none", stroke=colour(name))
+                self.rect(x, top, width, floor, fill=colour(name), stroke=colour(name))
+                self.text(x + width / 2, highest - 4, self.write(value), size=8.5)
         self.names = list(series)
 
     def rect(self, x, top, width, floor, **style):
@@ -144,15 +153,14 @@ class Bars(Panel):
 
 def draw(path, title, panels, note=""):
     """Writes one drawing: panels side by side, their common legend and a note under them."""
-    width = WIDTH * len(panels)
+    width = sum(panel.width for panel in panels)
     legend, x, row = [], 16, 0
-    for index, name in enumerate(panels[0].names):
+    for name in panels[0].names:
         length = 34 + 6.2 * len(name)
         if x + length > width - 10:
             x, row = 16, row + 1
         y = 34 + HEIGHT + 6 + row * 18
-        colour = COLOURS[index % len(COLOURS)]
-        legend.append(f'<rect x="{x:.0f}" y="{y}" width="12" height="10" fill="{colour}"/>')
+        legend.append(f'<rect x="{x:.0f}" y="{y}" width="12" height="10" fill="{colour(name)}"/>')
         legend.append(f'<text x="{x + 17:.0f}" y="{y + 9}" font-size="11" fill="{INK}">{escape(name)}</text>')
         x += length
     height = 34 + HEIGHT + (row + 1) * 18 + (24 if note else 8)
@@ -163,8 +171,10 @@ def draw(path, title, panels, note=""):
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text x="{width / 2}" y="22" font-size="15" text-anchor="middle" fill="{INK}">{escape(title)}</text>',
     ]
-    for index, panel in enumerate(panels):
-        lines += [f'<g transform="translate({index * WIDTH} 34)">', *panel.parts, "</g>"]
+    left = 0
+    for panel in panels:
+        lines += [f'<g transform="translate({left} 34)">', *panel.parts, "</g>"]
+        left += panel.width
     lines += legend
     if note:
         lines.append(f'<text x="16" y="{height - 9}" font-size="10" fill="#555555">{escape(note)}</text>')

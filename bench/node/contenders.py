@@ -2,6 +2,7 @@
 target) with "pong" and, where it can, a POST with the request's body."""
 
 import os
+import re
 import shutil
 import subprocess
 import tomllib
@@ -19,20 +20,25 @@ WORKERD = ROOT / "build/peers/workerd/node_modules/@cloudflare/workerd-linux-64/
 SERVE_TUNING = [f"pooling-total-{what}=2000" for what in ("core-instances", "component-instances", "memories", "tables", "stacks")]
 SERVE_TUNING += ["pooling-memory-keep-resident=131072", "pooling-table-keep-resident=16384", "pooling-pagemap-scan=y"]
 EXAMPLES = ROOT / "examples"
+VERSION = re.compile(r"\d[\d.-]*\d")
 FRESH, PLAIN, BARE = "millpond, fresh sandbox", "millpond, no sandbox", "bare epoll loop"
 SERVE, REUSE = "wasmtime serve, fresh", "wasmtime serve, 128 uses"
 WORKERD_NAME, NODE_NAME, FORK = "workerd", "Node", "fork + exec"
+EVERYONE = [FRESH, PLAIN, BARE, SERVE, REUSE, WORKERD_NAME, NODE_NAME, FORK]
+# Churn is measured without a server around it.
+SANDBOX, PROCESS = "sandbox", "fork + exec + wait"
 
 
 def versions():
-    """Of everything that takes part; None where it is not there."""
-    return {
+    """Of everything that takes part and is there."""
+    said = {
         "millpond": output_of(MILLPOND, "--version"),
         "rustc": output_of("rustc", "--version"),
         "wasmtime": output_of(WASMTIME, "--version"),
         "workerd": output_of(WORKERD, "--version"),
-        "node": output_of("node", "--version"),
+        "Node": output_of("node", "--version"),
     }
+    return ", ".join(f"{name} {VERSION.search(text).group()}" for name, text in said.items() if text)
 
 
 class Millpond(Server):
