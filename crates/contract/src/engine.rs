@@ -1,6 +1,6 @@
 //! The seam between the worker and whatever runs code.
 
-use crate::{Digest, Fault, Grant, Input};
+use crate::{ByteSize, Digest, Fault, Grant, Input};
 use std::{
     fmt, fs,
     sync::Arc,
@@ -66,6 +66,11 @@ pub trait Engine: Send + Sync {
 
 /// Code that is ready to run.
 pub trait Image: Send + Sync {
+    /// The memory that a fresh sandbox begins with: a deploy whose limit is below it is refused.
+    fn initial_memory(&self) -> ByteSize {
+        ByteSize(0)
+    }
+
     /// A fresh sandbox, in microseconds: nothing in it comes from an earlier request. The code has not begun to run.
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError>;
 }
@@ -82,6 +87,11 @@ pub trait Image: Send + Sync {
 pub trait Sandbox {
     /// Runs until the code ends, waits, or has used its quantum.
     fn run(&mut self, waker: &Waker, quantum: Duration) -> Step;
+
+    /// What it has used so far, for a sandbox that is dropped before its end.
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
 
     /// After [`Step::Done`]: takes another request into the same memory, as `reuse` asks for; gives the input back if
     /// this sandbox cannot.

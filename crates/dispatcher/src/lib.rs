@@ -52,9 +52,28 @@ pub struct Reader {
     ready: Arc<AtomicBool>,
 }
 
+/// A request that leads to no function.
+#[derive(Debug)]
+pub struct Unrouted {
+    /// What to answer.
+    pub problem: Problem,
+    /// The methods that its path takes, as the `Allow` header of a 405 lists them.
+    pub allow: Option<String>,
+}
+
+impl From<Problem> for Unrouted {
+    fn from(problem: Problem) -> Self {
+        Self { problem, allow: None }
+    }
+}
+
 impl Reader {
     /// What a request invokes. Notes in the head how much of its path named that.
-    pub fn route(&mut self, head: &mut Head) -> Result<Arc<Target>, Problem> {
+    #[expect(
+        clippy::result_large_err,
+        reason = "an error is answered once, and not on the path that counts"
+    )]
+    pub fn route(&mut self, head: &mut Head) -> Result<Arc<Target>, Unrouted> {
         self.cache.load().route(head)
     }
 

@@ -1,6 +1,6 @@
 //! The routes of a node, as they are between two deploys.
 
-use crate::Targets;
+use crate::{Targets, Unrouted};
 use contract::{FunctionRef, Head, Problem};
 use registry::Snapshot;
 use std::{collections::HashMap, sync::Arc};
@@ -21,17 +21,21 @@ pub(crate) struct Table {
     any: Routes,
 }
 
-/// Routes by method; those of any method come second.
+/// Routes by path, and then by method: the most specific path decides, whoever wrote it.
 #[derive(Default)]
 struct Routes {
-    methods: HashMap<Box<str>, matchit::Router<Leaf>>,
-    any: matchit::Router<Leaf>,
+    paths: matchit::Router<usize>,
+    /// Which entry of `leaves` a path, without its parameters' names, leads to.
+    known: HashMap<String, usize>,
+    leaves: Vec<Leaf>,
 }
 
-/// Where a route leads.
+/// What a path leads to.
+#[derive(Default)]
 struct Leaf {
-    target: Arc<Target>,
-    /// Its pattern ends in a tail (`{*rest}`), which becomes the path info.
+    methods: HashMap<Box<str>, Arc<Target>>,
+    any: Option<Arc<Target>>,
+    /// The pattern ends in a tail (`{*rest}`), which becomes the path info.
     tail: bool,
 }
 
@@ -43,26 +47,84 @@ enum Found {
 }
 
 impl Routes {
-    fn find(&self, method: &str, path: &str) -> Found {
-        let matched = self.methods.get(method).and_then(|routes| routes.at(path).ok());
-        if let Some(found) = matched.or_else(|| self.any.at(path).ok()) {
-            let tail = found.params.iter().last().map_or("", |(_, value)| value);
-            // The slash before it belongs to the path info, too.
-            let script = path.len() - if found.value.tail { tail.len() + 1 } else { 0 };
-            return Found::Target(found.value.target.clone(), script);
+    fn add(
+        &mut self,
+        path: &str,
+        methods: &[String],
+        target: &Arc<Target>,
+    ) -> Result<(), matchit::InsertError> {
+        let shape = shape(path);
+        let index = match self.known.get(&shape) {
+            Some(index) => *index,
+            None => {
+                self.paths.insert(shape.clone(), self.leaves.len())?;
+                self.leaves.push(Leaf {
+                    tail: path.contains("{*"),
+                    ..Leaf::default()
+                });
+                self.known.insert(shape, self.leaves.len() - 1);
+                self.leaves.len() - 1
+            }
+        };
+        if let Some(leaf) = self.leaves.get_mut(index) {
+            if methods.is_empty() {
+                leaf.any = Some(target.clone());
+            }
+            leaf.methods.extend(
+                methods
+                    .iter()
+                    .map(|method| (method.as_str().into(), target.clone())),
+            );
         }
-        let others: Vec<_> = self
-            .methods
-            .iter()
-            .filter(|(_, routes)| routes.at(path).is_ok())
-            .map(|(method, _)| method.clone())
-            .collect();
-        if others.is_empty() {
-            Found::Nothing
+        Ok(())
+    }
+
+    fn find(&self, method: &str, path: &str) -> Found {
+        let Ok(found) = self.paths.at(path) else {
+            return Found::Nothing;
+        };
+        let Some(leaf) = self.leaves.get(*found.value) else {
+            return Found::Nothing;
+        };
+        // Who answers GET answers HEAD (RFC 9110, section 9.3.2); the edge leaves the body out.
+        let as_get = if method == "HEAD" {
+            leaf.methods.get("GET")
         } else {
-            Found::OtherMethods(others)
+            None
+        };
+        match leaf.methods.get(method).or(leaf.any.as_ref()).or(as_get) {
+            Some(target) => {
+                let tail = found.params.iter().last().map_or("", |(_, value)| value);
+                // The slash before it belongs to the path info, too.
+                let script = path.len() - if leaf.tail { tail.len() + 1 } else { 0 };
+                Found::Target(target.clone(), script)
+            }
+            None => Found::OtherMethods(leaf.methods.keys().cloned().collect()),
         }
     }
+}
+
+/// A path without the names of its parameters, which may differ from route to route.
+fn shape(path: &str) -> String {
+    let mut shape = String::with_capacity(path.len());
+    let mut rest = path;
+    let mut count = 0;
+    while let Some(open) = rest.find('{') {
+        let after = &rest[open + 1..];
+        if let Some(escaped) = after.strip_prefix('{') {
+            shape.push_str(&rest[..open + 2]);
+            rest = escaped;
+            continue;
+        }
+        let Some(close) = after.find('}') else { break };
+        let star = if after.starts_with('*') { "*" } else { "" };
+        shape.push_str(&rest[..open]);
+        shape.push_str(&format!("{{{star}p{count}}}"));
+        count += 1;
+        rest = &after[close + 1..];
+    }
+    shape.push_str(rest);
+    shape
 }
 
 impl Table {
@@ -129,32 +191,24 @@ impl Table {
                     None => &mut table.any,
                     Some(host) => table.hosts.entry(host.to_ascii_lowercase().into()).or_default(),
                 };
-                let insert = |router: &mut matchit::Router<Leaf>| {
-                    let leaf = Leaf {
-                        target: known.target.clone(),
-                        tail: trigger.path.contains("{*"),
-                    };
-                    if let Err(error) = router.insert(trigger.path.as_str(), leaf) {
-                        // The registry refuses such a deploy; a data folder of another release may still hold one.
-                        tracing::warn!(application = %application_name, path = trigger.path, %error, "a route is left out");
-                    }
-                };
-                if trigger.method.is_empty() {
-                    insert(&mut routes.any);
-                }
-                for method in &trigger.method {
-                    insert(routes.methods.entry(method.as_str().into()).or_default());
+                if let Err(error) = routes.add(&trigger.path, &trigger.method, &known.target) {
+                    // The registry refuses such a deploy; a data folder of another release may still hold one.
+                    tracing::warn!(application = %application_name, path = trigger.path, %error, "a route is left out");
                 }
             }
         }
         table
     }
 
-    pub(crate) fn route(&self, head: &mut Head) -> Result<Arc<Target>, Problem> {
+    pub(crate) fn route(&self, head: &mut Head) -> Result<Arc<Target>, Unrouted> {
         if let Some(rest) = head.path().strip_prefix(FUNCTION) {
             let name = rest.split('/').next().unwrap_or_default();
             let script = FUNCTION.len() + name.len();
-            let target = self.names.get(name).cloned().ok_or_else(|| self.unknown(name))?;
+            let target = self
+                .names
+                .get(name)
+                .cloned()
+                .ok_or_else(|| Unrouted::from(self.unknown(name)))?;
             head.set_script(script);
             return Ok(target);
         }
@@ -179,22 +233,26 @@ impl Table {
                 Found::Nothing => {}
             }
         }
-        Err(if others.is_empty() {
-            Problem::new(
+        if others.is_empty() {
+            return Err(Unrouted::from(Problem::new(
                 404,
                 "route-unknown",
                 format!("no route of this node matches {method} {path}"),
                 "see the routes with `millpond list`, or call a function by its name at /function/NAME",
-            )
-        } else {
-            others.sort_unstable();
-            others.dedup();
-            Problem::new(
-                405,
-                "route-method",
-                format!("{path} does not take {method}; it takes {}", others.join(", ")),
-                "use one of these methods, or add yours to the trigger in millpond.toml",
-            )
+            )));
+        }
+        others.sort_unstable();
+        others.dedup();
+        let allow = others.join(", ");
+        let problem = Problem::new(
+            405,
+            "route-method",
+            format!("{path} does not take {method}; it takes {allow}"),
+            "use one of these methods, or add yours to the trigger in millpond.toml",
+        );
+        Err(Unrouted {
+            problem,
+            allow: Some(allow),
         })
     }
 
@@ -233,7 +291,19 @@ fn name_of(host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::name_of;
+    use super::{name_of, shape};
+
+    #[test]
+    fn shapes_forget_names_only() {
+        for (path, without) in [
+            ("/a/{x}/b/{y}", "/a/{p0}/b/{p1}"),
+            ("/a/{*rest}", "/a/{*p0}"),
+            ("/{{a}}/{b}", "/{{a}}/{p0}"),
+            ("/plain", "/plain"),
+        ] {
+            assert_eq!(shape(path), without);
+        }
+    }
 
     #[test]
     fn hosts_lose_their_port_and_case() {

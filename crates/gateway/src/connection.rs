@@ -8,14 +8,7 @@ use rustix::{
     io::{self, Errno},
     net::{self, Shutdown},
 };
-use std::{
-    collections::VecDeque,
-    io::IoSlice,
-    mem,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, io::IoSlice, mem, net::SocketAddr, sync::Arc, time::Instant};
 use worker::{Answer, Target};
 
 pub(crate) struct Connection {
@@ -84,8 +77,9 @@ pub(crate) enum Reply {
     Problem {
         problem: Problem,
         id: RequestId,
-        retry_after: Option<Duration>,
         arrived: Instant,
+        /// What the status asks for beside the problem: `Allow`, `Retry-After`.
+        header: Option<(&'static str, String)>,
     },
     /// Text of the gateway's own.
     Text {

@@ -8,7 +8,7 @@ use crate::{
 };
 use bytes::Bytes;
 use contract::{CoreId, Head, Problem, RequestId};
-use dispatcher::Reader;
+use dispatcher::{Reader, Unrouted};
 use rustix::{buffer::spare_capacity, io::Errno};
 use slab::Slab;
 use std::{
@@ -478,18 +478,18 @@ impl Edge {
         }
         let incoming = self.reader.route(&mut head).and_then(|target| match framing {
             Framing::None => Ok(Err((target, head))),
-            framing => Incoming::new(target, head, framing).map(Ok),
+            framing => Ok(Ok(Incoming::new(target, head, framing)?)),
         });
         match incoming {
-            Err(problem) => {
+            Err(Unrouted { problem, allow }) => {
                 if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
                     self.metrics.reject(code);
                 }
                 let reply = Reply::Problem {
                     problem,
                     id,
-                    retry_after: None,
                     arrived: intake.now,
+                    header: allow.map(|allow| ("Allow", allow)),
                 };
                 self.reply(connection, reply, framing, dirty);
             }
@@ -530,7 +530,7 @@ impl Edge {
         connection.reply = Some(Reply::Problem {
             problem,
             id,
-            retry_after: None,
+            header: None,
             arrived,
         });
         dirty.push(connection.token);
@@ -566,7 +566,7 @@ impl Edge {
                 let reply = Reply::Problem {
                     problem: Problem::of_refusal(refusal),
                     id: invocation.head.id,
-                    retry_after: respond::retry(refusal),
+                    header: Some(respond::retry(refusal)),
                     arrived: intake.now,
                 };
                 self.reply(connection, reply, Framing::None, dirty);
@@ -649,7 +649,7 @@ impl Front for Gateway {
                 connection.reply = Some(Reply::Problem {
                     problem,
                     id,
-                    retry_after: None,
+                    header: None,
                     arrived: now,
                 });
                 self.edge.metrics.reject("http-timeout");

@@ -32,12 +32,12 @@ pub(crate) fn respond(connection: &mut Connection, reply: Reply, core: CoreId, d
         Reply::Problem {
             mut problem,
             id,
-            retry_after,
+            header,
             arrived,
         } => {
             problem.request_id = Some(id);
             let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
-            problem_response(connection, &problem, retry_after, &said, date);
+            problem_response(connection, &problem, header, &said, date);
         }
         Reply::Answer(mut answer) => {
             let write = now.saturating_duration_since(answer.timing.ended);
@@ -149,11 +149,11 @@ fn failed(
     timing: &[u8],
     date: [u8; 29],
 ) -> (Outcome, u64) {
-    let mut retry_after = None;
+    let mut header = None;
     let (outcome, mut problem) = match failure {
         Failure::Fault(fault) => (Outcome::Fault(fault.code()), Problem::of_fault(fault)),
         Failure::Refused(refusal) => {
-            retry_after = retry(*refusal);
+            header = Some(retry(*refusal));
             (
                 Outcome::Refused(Problem::refusal_code(*refusal)),
                 Problem::of_refusal(*refusal),
@@ -170,38 +170,35 @@ fn failed(
         }
     };
     problem.request_id = Some(id);
-    problem_response(connection, &problem, retry_after, timing, date);
+    problem_response(connection, &problem, header, timing, date);
     (outcome, 0)
 }
 
 const PLATFORM: &str = "platform";
 
-pub(crate) fn retry(refusal: Refusal) -> Option<Duration> {
-    match refusal {
-        Refusal::QueueFull { retry_after } => Some(retry_after),
-        _ => Some(Duration::from_secs(1)),
-    }
+/// When to try again, as the `Retry-After` header says it: in whole seconds.
+pub(crate) fn retry(refusal: Refusal) -> (&'static str, String) {
+    let after = match refusal {
+        Refusal::QueueFull { retry_after } => retry_after,
+        _ => Duration::from_secs(1),
+    };
+    ("Retry-After", after.as_secs().max(1).to_string())
 }
 
 fn problem_response(
     connection: &mut Connection,
     problem: &Problem,
-    retry_after: Option<Duration>,
+    header: Option<(&'static str, String)>,
     timing: &[u8],
     date: [u8; 29],
 ) {
     let mut body = serde_json::to_vec(problem).unwrap_or_default();
     body.push(b'\n');
-    let seconds = retry_after.map(|after| after.as_secs().max(1).to_string());
     let id = problem.request_id.map(RequestId::hex);
     let mut headers: SmallVec<[(&str, &[u8]); 6]> = SmallVec::new();
     headers.push(("Content-Type", Problem::MEDIA_TYPE.as_bytes()));
     headers.push(("X-Millpond-Error", problem.code.as_bytes()));
-    headers.extend(
-        seconds
-            .as_ref()
-            .map(|seconds| ("Retry-After", seconds.as_bytes())),
-    );
+    headers.extend(header.as_ref().map(|(name, value)| (*name, value.as_bytes())));
     headers.push(("Server-Timing", timing));
     headers.extend(id.as_ref().map(|id| ("X-Request-Id", &id[..])));
     plain(connection, problem.status, &headers, &body, date);

@@ -59,6 +59,16 @@ pub enum Error {
         /// By the engine, for this reason.
         reason: PrepareError,
     },
+    /// A limit under which no sandbox of the code can begin.
+    #[error("`{function}` may use {limit} of memory, but its code begins with {initial}")]
+    MemoryTooSmall {
+        /// The function.
+        function: FunctionId,
+        /// What its manifest says.
+        limit: ByteSize,
+        /// What its module declares.
+        initial: ByteSize,
+    },
     /// An upload that is not what its name says.
     #[error("the uploaded code has the SHA-256 {actual}, not {claimed}")]
     DigestMismatch {
@@ -205,6 +215,11 @@ impl Error {
                 "upload it with PUT /v1/code/SHA256, then deploy again".to_owned(),
             ),
             Self::CodeRefused { reason, .. } => (422, "code-refused", refusal_hint(reason)),
+            Self::MemoryTooSmall { initial, .. } => (
+                422,
+                "memory-too-small",
+                format!("set `memory` of this function in millpond.toml to {initial} or more"),
+            ),
             Self::DigestMismatch { .. } => (
                 422,
                 "code-digest",

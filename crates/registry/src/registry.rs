@@ -250,6 +250,16 @@ impl Registry {
                         reason,
                     },
                 })?;
+            if image.initial_memory() > settings.limits.memory {
+                return Err(Error::MemoryTooSmall {
+                    function: FunctionId {
+                        application: plan.application.clone(),
+                        function: change.function.clone(),
+                    },
+                    limit: settings.limits.memory,
+                    initial: image.initial_memory(),
+                });
+            }
             loaded.insert(change.function.clone(), image);
         }
         Ok(loaded)

@@ -644,11 +644,13 @@ impl<F: Front> Core<F> {
             Step::Fault(fault, usage) => self.end(live, usage, Err(fault), end),
             Step::Preempted | Step::Waiting { .. } if live.expires <= end => {
                 let limit = live.target.grant.limits.timeout;
-                self.end(live, Usage::default(), Err(Fault::Timeout { limit }), end);
+                let usage = live.sandbox.usage();
+                self.end(live, usage, Err(Fault::Timeout { limit }), end);
             }
             Step::Preempted | Step::Waiting { .. } if live.job.ran >= live.target.grant.limits.cpu_time => {
                 let limit = live.target.grant.limits.cpu_time;
-                self.end(live, Usage::default(), Err(Fault::CpuTime { limit }), end);
+                let usage = live.sandbox.usage();
+                self.end(live, usage, Err(Fault::CpuTime { limit }), end);
             }
             Step::Preempted => {
                 self.metrics.preemptions.add(1);

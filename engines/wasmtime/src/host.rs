@@ -1,5 +1,6 @@
 //! What a store holds, and the bindings of crate `wasi`.
 
+use crate::turn;
 use contract::ByteSize;
 use std::{future::Future, pin::Pin, task};
 use wasi::{Command, Errno, Poll, Stop};
@@ -10,7 +11,6 @@ pub(crate) struct Host {
     command: Command,
     memory: Option<Memory>,
     limit: ByteSize,
-    peak: u64,
     refused: bool,
     touched: bool,
 }
@@ -21,7 +21,7 @@ impl Host {
             command,
             memory: None,
             limit,
-            peak: 0,
+
             refused: false,
             touched: false,
         }
@@ -46,11 +46,6 @@ impl Host {
         self.memory = Some(memory);
     }
 
-    /// The largest size of its memory, in bytes.
-    pub(crate) fn peak(&self) -> u64 {
-        self.peak
-    }
-
     /// The limit, if the guest has asked for more.
     pub(crate) fn refused(&self) -> Option<ByteSize> {
         self.refused.then_some(self.limit)
@@ -71,7 +66,7 @@ impl ResourceLimiter for Host {
     ) -> wasmtime::Result<bool> {
         let within = u64::try_from(desired).is_ok_and(|desired| desired <= self.limit.0);
         if within {
-            self.peak = self.peak.max(desired as u64);
+            turn::memory(desired as u64);
         } else if maximum.is_none_or(|maximum| desired <= maximum) {
             // Beyond its own declared maximum it is the module that refuses.
             self.refused = true;
@@ -154,7 +149,7 @@ macro_rules! bind {
                             let (memory, command) = enter(&mut caller)?;
                             match wasi::$waits(command, memory, $($w),*) {
                                 Ok(Poll::Until(moment)) => {
-                                    crate::turn::wait_until(moment);
+                                    turn::wait_until(moment);
                                     Park { parked: false }.await;
                                 }
                                 Ok(Poll::Ready(answer)) => return errno(Ok(answer)),

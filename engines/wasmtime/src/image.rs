@@ -1,15 +1,16 @@
 //! A loaded module: everything about it that does not change from request to request.
 
 use crate::{Places, host::Host, sandbox};
-use contract::{Grant, Image, Input, Sandbox, SpawnError};
+use contract::{ByteSize, Grant, Image, Input, Sandbox, SpawnError};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
-use wasmtime::{InstancePre, Linker, Module, ModuleExport};
+use wasmtime::{InstancePre, Linker, MemoryType, Module, ModuleExport};
 
 pub(crate) struct Loaded {
     inner: Arc<Inner>,
+    initial_memory: ByteSize,
 }
 
 pub(crate) struct Inner {
@@ -39,8 +40,12 @@ impl Loaded {
                 .ok_or_else(|| wasmtime::Error::msg(format!("it does not export `{name}`")))
         };
         let (start, memory) = (export("_start")?, export("memory")?);
+        let pages = module
+            .get_export("memory")
+            .and_then(|export| export.memory().map(MemoryType::minimum));
         let instance = linker.instantiate_pre(module)?;
         Ok(Self {
+            initial_memory: ByteSize(pages.unwrap_or(0).saturating_mul(64 << 10)),
             inner: Arc::new(Inner {
                 instance,
                 start,
@@ -53,6 +58,10 @@ impl Loaded {
 }
 
 impl Image for Loaded {
+    fn initial_memory(&self) -> ByteSize {
+        self.initial_memory
+    }
+
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         match self.inner.places.take() {
             Some(place) => Ok(Box::new(sandbox::Running::new(&self.inner, grant, input, place))),

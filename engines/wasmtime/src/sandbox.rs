@@ -8,7 +8,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use wasi::{Command, Stop};
 use wasmtime::{Store, Trap, TypedFunc, UpdateDeadline, WasmBacktrace};
@@ -16,6 +16,7 @@ use wasmtime::{Store, Trap, TypedFunc, UpdateDeadline, WasmBacktrace};
 /// A sandbox of this engine. It stays on its core: `Store` data must be `Send`, this need not be.
 pub(crate) struct Running {
     state: State,
+    usage: Usage,
     image: Arc<Inner>,
     grant: Arc<Grant>,
     // Last: the place is free once the instance is gone.
@@ -36,7 +37,7 @@ struct Ready {
 
 struct Ended {
     result: Result<(), Fault>,
-    usage: Usage,
+    /// There is none after a fault.
     ready: Option<Ready>,
 }
 
@@ -46,6 +47,7 @@ impl Running {
         let state = State::Active(Box::pin(first(image.clone(), grant.clone(), command)));
         Self {
             state,
+            usage: Usage::default(),
             image: image.clone(),
             grant: grant.clone(),
             _place: place,
@@ -56,24 +58,26 @@ impl Running {
 impl Sandbox for Running {
     fn run(&mut self, waker: &Waker, quantum: Duration) -> Step {
         let State::Active(future) = &mut self.state else {
-            return Step::Fault(
-                Fault::Trap {
-                    reason: "it was run after its end".into(),
-                },
-                Usage::default(),
-            );
+            let reason = "it was run after its end".into();
+            return Step::Fault(Fault::Trap { reason }, self.usage);
         };
-        turn::begin(quantum);
-        match future.as_mut().poll(&mut Context::from_waker(waker)) {
+        turn::begin(quantum, self.usage);
+        let polled = future.as_mut().poll(&mut Context::from_waker(waker));
+        self.usage = turn::usage();
+        match polled {
             Poll::Pending => turn::end(),
-            Poll::Ready(Ended { result, usage, ready }) => {
+            Poll::Ready(Ended { result, ready }) => {
                 self.state = ready.map_or(State::Over, State::Idle);
                 match result {
-                    Ok(()) => Step::Done(usage),
-                    Err(fault) => Step::Fault(fault, usage),
+                    Ok(()) => Step::Done(self.usage),
+                    Err(fault) => Step::Fault(fault, self.usage),
                 }
             }
         }
+    }
+
+    fn usage(&self) -> Usage {
+        self.usage
     }
 
     fn renew(&mut self, input: Input) -> Result<(), Input> {
@@ -83,6 +87,7 @@ impl Sandbox for Running {
         match mem::replace(&mut self.state, State::Over) {
             State::Idle(ready) => {
                 let command = Command::new(self.grant.clone(), input);
+                self.usage.started = None;
                 self.state = State::Active(Box::pin(again(
                     self.image.clone(),
                     self.grant.clone(),
@@ -115,26 +120,19 @@ async fn first(image: Arc<Inner>, grant: Arc<Grant>, command: Command) -> Ended 
     let start = match instantiate(&image, &mut store).await {
         Ok(start) => start,
         Err(error) => {
-            let usage = Usage {
-                started: None,
-                memory: store.data().peak(),
-            };
-            return Ended {
-                result: conclude(store.data_mut(), Err(error)),
-                usage,
-                ready: None,
-            };
+            let result = conclude(store.data_mut(), Err(error));
+            return Ended { result, ready: None };
         }
     };
-    let started = Instant::now();
+    turn::started();
     let result = start.call_async(&mut store, ()).await;
-    end(Ready { store, start }, started, result)
+    end(Ready { store, start }, result)
 }
 
 /// A request in an instance that has served others.
 async fn again(image: Arc<Inner>, grant: Arc<Grant>, mut ready: Ready, command: Command) -> Ended {
     ready.store.data_mut().renew(command);
-    let started = Instant::now();
+    turn::started();
     let result = ready.start.call_async(&mut ready.store, ()).await;
     let refused =
         matches!(&result, Err(error) if error.downcast_ref() == Some(&Trap::UnreachableCodeReached));
@@ -143,7 +141,7 @@ async fn again(image: Arc<Inner>, grant: Arc<Grant>, mut ready: Ready, command: 
         image.refuse_reuse();
         return first(image, grant, ready.store.into_data().into_command()).await;
     }
-    end(ready, started, result)
+    end(ready, result)
 }
 
 async fn instantiate(image: &Inner, store: &mut Store<Host>) -> wasmtime::Result<TypedFunc<(), ()>> {
@@ -161,15 +159,10 @@ async fn instantiate(image: &Inner, store: &mut Store<Host>) -> wasmtime::Result
         .typed(&*store)
 }
 
-fn end(mut ready: Ready, started: Instant, result: wasmtime::Result<()>) -> Ended {
-    let host = ready.store.data_mut();
-    let usage = Usage {
-        started: Some(started),
-        memory: host.peak(),
-    };
-    let result = conclude(host, result);
+fn end(mut ready: Ready, result: wasmtime::Result<()>) -> Ended {
+    let result = conclude(ready.store.data_mut(), result);
     let ready = result.is_ok().then_some(ready);
-    Ended { result, usage, ready }
+    Ended { result, ready }
 }
 
 /// From the engine's word for an end to the platform's.

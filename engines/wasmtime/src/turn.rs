@@ -1,5 +1,6 @@
 //! What the code inside a sandbox's future tells [`contract::Sandbox::run`] about the turn it is in.
 
+use contract::Usage;
 use std::{
     cell::Cell,
     time::{Duration, Instant},
@@ -10,19 +11,49 @@ struct Turn {
     ends: Cell<Option<Instant>>,
     preempted: Cell<bool>,
     wakes: Cell<Option<Instant>>,
+    started: Cell<Option<Instant>>,
+    memory: Cell<u64>,
 }
 
 thread_local! {
-    static TURN: Turn = const { Turn { ends: Cell::new(None), preempted: Cell::new(false), wakes: Cell::new(None) } };
+    static TURN: Turn = const {
+        Turn {
+            ends: Cell::new(None),
+            preempted: Cell::new(false),
+            wakes: Cell::new(None),
+            started: Cell::new(None),
+            memory: Cell::new(0),
+        }
+    };
 }
 
-/// A turn begins on this thread.
-pub(crate) fn begin(quantum: Duration) {
+/// A turn begins on this thread, of a sandbox that has used this so far.
+pub(crate) fn begin(quantum: Duration, usage: Usage) {
     TURN.with(|turn| {
         turn.ends.set(Instant::now().checked_add(quantum));
         turn.preempted.set(false);
         turn.wakes.set(None);
+        turn.started.set(usage.started);
+        turn.memory.set(usage.memory);
     });
+}
+
+/// The instance is complete and its code begins.
+pub(crate) fn started() {
+    TURN.with(|turn| turn.started.set(Some(Instant::now())));
+}
+
+/// The sandbox's memory has grown to so many bytes.
+pub(crate) fn memory(bytes: u64) {
+    TURN.with(|turn| turn.memory.set(turn.memory.get().max(bytes)));
+}
+
+/// What the sandbox of this turn has used, in this turn and before.
+pub(crate) fn usage() -> Usage {
+    TURN.with(|turn| Usage {
+        started: turn.started.get(),
+        memory: turn.memory.get(),
+    })
 }
 
 /// Called at an epoch: whether the turn's quantum is over. If so, the turn is noted as preempted.
