@@ -217,6 +217,7 @@ class Node:
         self.log = self.folder / "node.log"
         self.token = token
         self.process = None
+        self.ending = False
         self.command = [MILLPOND, "serve", "-o", "json", "--log", "json", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         self.command += ["--data", self.data, "--cores", ",".join(map(str, cores))]
         if config:
@@ -228,6 +229,7 @@ class Node:
         environment = clean_environment() | ({"MILLPOND_TOKEN": self.token} if self.token else {})
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, env=environment, stdout=subprocess.PIPE, stderr=log)
+        self.ending = False
         announced = self._announcement()
         self.listen = _address(announced["listen"])
         self.admin = _address(announced["admin"])
@@ -252,6 +254,7 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def terminate(self):
+        self.ending = True
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self):
@@ -261,7 +264,8 @@ class Node:
 
     def stop(self):
         """Ends it in order, and checks that it took it well."""
-        self.terminate()
+        if not self.ending:
+            self.terminate()
         code = self.wait()
         assert code == 0, f"the node ended with {code}:\n{self.last_words()}"
         assert "panicked" not in self.log.read_text(errors="replace"), self.last_words()
