@@ -5,7 +5,7 @@
 //! loaded and run with small limits, and after each of them a good guest must still answer.
 
 use contract::{
-    ByteSize, Engine, Fault, Grant, Image, Limits, PrepareError,
+    ByteSize, Engine, Grant, Image, Limits, PrepareError,
     conformance::guest::{self, Running},
 };
 use millpond_engine_wasmtime::{Options, Wasmtime};
@@ -1249,7 +1249,7 @@ impl Bench {
         Ok(match ended {
             None => (Outcome::Stopped, String::new()),
             Some(Ok(_)) => (Outcome::Done, String::new()),
-            Some(Err((fault, _))) => (Outcome::Fault, told(&fault)),
+            Some(Err((fault, _))) => (Outcome::Fault, fault.to_string()),
         })
     }
 
@@ -1272,7 +1272,6 @@ impl Bench {
                     PrepareError::Unsupported(_) => Outcome::Unsupported,
                     other => return Err(format!("it is not the module's fault: {other}")),
                 };
-                println!("{error}");
                 (outcome, check_text(error)?)
             }
         };
@@ -1293,10 +1292,6 @@ impl Bench {
             ))
         }
     }
-}
-
-fn told(fault: &Fault) -> String {
-    fault.to_string()
 }
 
 /// What an error says, if a person can read it.
@@ -1335,17 +1330,17 @@ fn judge_all(cases: Vec<Case>) -> BTreeMap<Outcome, usize> {
     let (mut outcomes, mut wrong) = (BTreeMap::new(), Vec::new());
     for _ in 0..total {
         let name = beginnings.recv_timeout(WATCHDOG).expect("the judge is alive");
-        let t0 = std::time::Instant::now();
         match judgements.recv_timeout(WATCHDOG) {
-            Ok(Ok(outcome)) => {
-                println!("{:?} {name}", t0.elapsed());
-                *outcomes.entry(outcome).or_default() += 1
-            }
+            Ok(Ok(outcome)) => *outcomes.entry(outcome).or_default() += 1,
             Ok(Err(reason)) => wrong.push(format!("{name}: {reason}")),
             Err(error) => panic!("{name} hangs or kills its thread: {error}\nbefore it: {wrong:#?}"),
         }
     }
-    println!("{total} modules: {outcomes:?}");
+    println!(
+        "{total} modules: {} refused, {} accepted: {outcomes:?}",
+        of(&outcomes, &REFUSED),
+        of(&outcomes, &ACCEPTED)
+    );
     assert!(
         wrong.is_empty(),
         "{} of {total} modules:\n{}",
