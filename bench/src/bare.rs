@@ -20,7 +20,8 @@ pub(crate) struct Options {
     answer: Option<PathBuf>,
 }
 
-struct Same(Vec<u8>);
+/// Answers everything with the same bytes.
+pub(crate) struct Same(pub(crate) Vec<u8>);
 
 impl Handler for Same {
     fn request(&mut self, _: ConnectionId, _: &[u8], output: &mut Vec<u8>) -> bool {
@@ -41,6 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     };
     let mut connections = Connections::listen(options.listen)?;
+    println!("listening on {}", connections.address()?);
     let mut handler = Same(answer);
     loop {
         connections.turn(&mut handler, &mut Vec::new())?;

@@ -78,6 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .stderr(Stdio::null());
 
     let mut connections = Connections::listen(options.listen)?;
+    println!("listening on {}", connections.address()?);
     let mut waiting = Waiting::default();
     let mut running: Vec<Option<Running>> = (0..options.processes.max(1)).map(|_| None).collect();
     let mut ready = Vec::new();

@@ -505,3 +505,103 @@ struct Gauges {
     server: Option<Duration>,
     idle: Option<Duration>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{bare::Same, serve::Connections};
+    use std::{sync::mpsc, thread};
+
+    /// A server that answers with `body`, for as long as the test runs.
+    fn server(body: &str) -> SocketAddr {
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let mut connections = Connections::listen(([127, 0, 0, 1], 0).into()).unwrap();
+            tell.send(connections.address().unwrap()).unwrap();
+            let mut handler = Same(answer.into_bytes());
+            while connections.turn(&mut handler, &mut Vec::new()).is_ok() {}
+        });
+        told.recv().unwrap()
+    }
+
+    fn load(address: SocketAddr, expected: &str, rate: Option<f64>) -> Report {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(expected.as_bytes()).unwrap();
+        run(&Options {
+            address,
+            target: "/".to_owned(),
+            method: None,
+            body: None,
+            expect: Some(file.path().to_owned()),
+            header: Vec::new(),
+            connections: 3,
+            pipeline: 2,
+            rate,
+            warm: 0.0,
+            seconds: 0.1,
+            core: None,
+            server: Some(std::process::id()),
+            server_core: None,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn right_answers_are_counted() {
+        let address = server("pong\n");
+        for rate in [None, Some(500.0)] {
+            let report = load(address, "pong\n", rate);
+            assert!(report.requests > 0);
+            assert_eq!(report.errors.total(), 0, "{:?}", report.first_error);
+        }
+    }
+
+    #[test]
+    fn the_open_loop_asks_no_more_than_it_should() {
+        let report = load(server("pong\n"), "pong\n", Some(500.0));
+        // 0.1 s at 500 a second; the window is as long as the machine made it.
+        assert!(
+            report.requests as f64 <= 500.0 * report.seconds + 2.0,
+            "{}",
+            report.requests
+        );
+    }
+
+    #[test]
+    fn wrong_answers_are_errors_and_no_requests() {
+        let report = load(server("pong\n"), "ping\n", None);
+        assert_eq!(report.requests, 0);
+        assert!(report.errors.body > 0);
+        assert_eq!(
+            report.first_error.as_deref(),
+            Some("a body that is not the expected one")
+        );
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_said_to_be_none() {
+        let address = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap()
+        };
+        let options = Options {
+            address,
+            target: "/".to_owned(),
+            method: None,
+            body: None,
+            expect: None,
+            header: Vec::new(),
+            connections: 1,
+            pipeline: 1,
+            rate: None,
+            warm: 0.0,
+            seconds: 0.1,
+            core: None,
+            server: None,
+            server_core: None,
+        };
+        let error = run(&options).err().unwrap();
+        assert!(error.to_string().contains("does it run?"), "{error}");
+    }
+}

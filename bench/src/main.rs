@@ -7,7 +7,8 @@
 //! - `sandbox`: create + run + destroy of a sandbox, over and over, through the engine seam and nothing above it.
 //!
 //! Each prints one JSON object. `bench/node/run` starts them in turn, pins the servers to one core and the client to
-//! another, and makes figures of what they say.
+//! another, and makes figures of what they say: `bench/results/NAME.json` with the `conditions` and a list of `claims`
+//! (`id`, `what`, `value`, `low`, `high`, `unit`, `target`, `holds`, `peers`), and drawings beside it.
 
 #![forbid(unsafe_code)]
 

@@ -90,7 +90,7 @@ fn next(bytes: &[u8]) -> Next {
 }
 
 impl Connections {
-    /// Listens, and says so on standard output.
+    /// Listens.
     pub(crate) fn listen(address: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(address)
             .with_context(|| format!("cannot listen on {address}; is it taken?"))?;
@@ -104,7 +104,6 @@ impl Connections {
             epoll::EventData::new_u64(LISTENER),
             epoll::EventFlags::IN,
         )?;
-        println!("listening on {}", listener.local_addr()?);
         Ok(Self {
             epoll,
             listener,
@@ -114,6 +113,11 @@ impl Connections {
             events: Vec::with_capacity(1024),
             buffer: vec![0; 256 * 1024],
         })
+    }
+
+    /// Where it listens: with port 0, which port it got.
+    pub(crate) fn address(&self) -> Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
     }
 
     /// Watches a descriptor of the caller's, whose events [`Connections::turn`] returns as `key`.
