@@ -164,7 +164,7 @@ fn failed(
                 500,
                 PLATFORM,
                 format!("the node failed to run the function: {reason}"),
-                "this is the platform's fault: see the node's own log, and `millpond doctor`",
+                "this is the platform's fault: see the node's own log and `millpond doctor`; `millpond deploy` sends code again that was damaged",
             );
             (Outcome::Platform(PLATFORM), problem)
         }

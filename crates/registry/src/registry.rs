@@ -126,7 +126,19 @@ impl Registry {
 
     /// Reads code to its end and keeps it under its digest, for a deployment to come.
     pub fn put_code(&self, digest: Digest, reader: &mut dyn Read) -> Result<Stored, Error> {
-        self.code().put(digest, reader, self.options.code)
+        let stored = self.code().put(digest, reader, self.options.code)?;
+        let snapshot = self.snapshot();
+        let functions = snapshot
+            .applications
+            .values()
+            .flat_map(|application| application.functions.values());
+        for version in functions.flat_map(|function| function.versions.values()) {
+            // What failed for want of this code may work now.
+            if version.code == digest {
+                version.forget_failure();
+            }
+        }
+        Ok(stored)
     }
 
     fn code(&self) -> &CodeFiles {

@@ -116,6 +116,10 @@ impl Version {
         }
     }
 
+    pub(crate) fn forget_failure(&self) {
+        *self.failure.lock() = None;
+    }
+
     /// Its image, if it is ready: never blocks.
     pub fn loaded(&self) -> Option<&Arc<dyn Image>> {
         self.image.get()
