@@ -1,5 +1,7 @@
 """Each limit: the right status, and an answer that says which it was and how to raise it."""
 
+import time
+
 import pytest
 from harness import eventually, get
 
@@ -13,9 +15,10 @@ def at_once(application, function, count, rest=""):
 
 
 def answers(wires):
-    said = [wire.read() for wire in wires]
+    said = []
     for wire in wires:
-        wire.close()
+        with wire:
+            said.append(wire.read())
     return said
 
 
@@ -164,3 +167,36 @@ def test_more_sandboxes_than_the_node_has(make_node):
     app = node.deploy("few", {"sleep": "sleep"})
     said = answers(at_once(app, "sleep", 16, "?ms=50"))
     assert [answer.status for answer in said] == [200] * 16
+
+
+def test_concurrency_holds_across_cores(two_cores):
+    """One at a time, whichever core reads them: forty times 25 ms take a second at least. None is lost on the way."""
+    app = two_cores.deploy("lim-cores", {"sleep": ("sleep", {"concurrency": 1})})
+    for _ in range(2):
+        begun = time.monotonic()
+        said = answers(at_once(app, "sleep", 40, "?ms=25"))
+        assert [answer.status for answer in said] == [200] * 40
+        assert time.monotonic() - begun >= 1.0
+        assert max(answer.timing["queue"] for answer in said) >= 39 * 25
+
+
+def test_starved_requests_expire_too(make_node):
+    """They wait for a sandbox of the node, not of their function; their time runs all the same."""
+    node = make_node(config="sandboxes = 2\n")
+    app = node.deploy("starved", {"sleep": "sleep", "quick": ("ping", {"timeout": "200ms"})})
+    wires = at_once(app, "sleep", 2, "?ms=1500")
+    running(node, "sleep", 2)
+    for answer in answers(at_once(app, "quick", 5)):
+        answer.problem(504, "limit-timeout")
+    assert [answer.status for answer in answers(wires)] == [200, 200]
+    assert app.call("quick").status == 200
+
+
+def test_connections_beyond_the_limit_wait(make_node):
+    node = make_node(config="connections = 16\n")
+    app = node.deploy("crowd", {"ping": "ping"})
+    wires = [node.wire() for _ in range(50)]
+    for wire in wires:
+        wire.send(get(app.path("ping"), headers="Connection: close\r\n"))
+    assert [answer.status for answer in answers(wires)] == [200] * 50
+    assert node.metrics()['millpond_connections_open{core="0"}'] <= 16
