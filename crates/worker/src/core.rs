@@ -177,8 +177,6 @@ pub struct Core<F> {
     warm: Vec<Warm>,
     /// Functions that have requests which wait for one of their own to end.
     holders: Vec<Arc<Target>>,
-    /// Requests that wait for their image.
-    loading: usize,
     serial: u64,
     generation: u64,
     turn: u64,
@@ -279,7 +277,6 @@ impl Seatless {
             wakers: Vec::new(),
             warm: Vec::new(),
             holders: Vec::new(),
-            loading: 0,
             serial: 0,
             generation: 0,
             turn: 0,
@@ -299,7 +296,6 @@ impl<F: Front> Core<F> {
         self.live.is_empty()
             && self.queues.is_empty()
             && self.queues.starved.is_empty()
-            && self.loading == 0
             && !self.holders.iter().any(|target| target.is_holding())
             && self.front.is_quiet()
     }
@@ -386,7 +382,6 @@ impl<F: Front> Core<F> {
             self.front.answer(answer);
         }
         while let Some(invocation) = self.queues.seat().loaded.pop() {
-            self.loading -= 1;
             self.queues.deque.push(invocation);
         }
         while let Some(slot) = self.queues.seat().woken.pop() {
@@ -480,7 +475,6 @@ impl<F: Front> Core<F> {
             return now;
         }
         if target.image().is_none() {
-            self.loading += 1;
             self.queues.shared.load(invocation);
             return now;
         }
