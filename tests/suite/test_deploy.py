@@ -199,3 +199,20 @@ def test_concurrent_deploys_of_one_application(node):
     done = [answer.document["changes"][0]["to"] for answer in results if answer.status == 200]
     assert len(set(done)) == len(done) >= 1, "two deploys made the same version"
     assert version(node.request("GET", "/function/crowded.env")) == max(done)
+
+
+def test_cold_code_that_both_cores_want_at_once(two_cores):
+    """Versions without an alias have no image until somebody asks: requests wait for it, also those that a core took over
+    from another. Both cores live on."""
+    node = two_cores
+    for level in range(1, 11):
+        node.deploy("cold", {"env": env(level, level), "burn": ("burn", {"env": {"LEVEL": str(level)}})})
+    with Swarm(node, "/function/cold.burn?n=2000000", 4) as burning:
+        for level in range(1, 10):
+            wires = [node.wire() for _ in range(12)]
+            for wire in wires:
+                wire.send(get(f"/function/cold.env:{level}") * 4)
+            for wire in wires:
+                assert [version(wire.read()) for _ in range(4)] == [level] * 4
+                wire.close()
+    assert not burning.errors, burning.errors

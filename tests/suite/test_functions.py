@@ -160,6 +160,9 @@ def test_reuse_is_never_exceeded_under_load(node):
     app = node.deploy("again-loaded", {"counter": ("counter", {"reuse": 5})})
     said = counts(node, app.path("counter"), 8, 1000)
     assert set(said) == {1, 2, 3, 4, 5}
+    # With their version go the sandboxes that were kept.
+    node.control("DELETE", "/v1/applications/again-loaded")
+    eventually(lambda: node.metrics()['millpond_sandboxes{core="0"}'] == 0, "no sandbox is kept")
 
 
 def test_a_failed_sandbox_is_not_reused(node):
