@@ -44,12 +44,16 @@ pub trait Front {
 pub struct CoreOptions {
     /// Responses are written at the latest this long after they became ready, though more requests wait.
     pub flush_after: Duration,
+    /// Sockets handled before responses are written. Batching saves the wake-ups of clients; too large a batch leaves
+    /// them with nothing to do meanwhile.
+    pub batch: usize,
 }
 
 impl Default for CoreOptions {
     fn default() -> Self {
         Self {
             flush_after: Duration::from_micros(500),
+            batch: 64,
         }
     }
 }
@@ -263,7 +267,7 @@ impl Seatless {
             starved: VecDeque::new(),
             mean: Duration::ZERO,
         };
-        let poller = Poller::new(&queues.seat().bell)?;
+        let poller = Poller::new(&queues.seat().bell, options.batch)?;
         Ok(Core {
             front: front(&poller)?,
             poller,

@@ -31,9 +31,8 @@ pub struct Readiness {
 impl Poller {
     /// The token of the core's own eventfd.
     pub(crate) const MAIL: u64 = u64::MAX;
-    const BATCH: usize = 512;
 
-    pub(crate) fn new(bell: &Bell) -> io::Result<Self> {
+    pub(crate) fn new(bell: &Bell, batch: usize) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,
@@ -43,7 +42,7 @@ impl Poller {
         )?;
         Ok(Self {
             epoll,
-            events: Vec::with_capacity(Self::BATCH),
+            events: Vec::with_capacity(batch.max(1)),
         })
     }
 
