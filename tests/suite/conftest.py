@@ -6,7 +6,7 @@ import pytest
 from harness import GENERATOR, GUESTS, MILLPOND, PROCESSORS, Node
 
 # How long a test may take before it fails, in seconds; `@pytest.mark.limit(n)` says otherwise.
-LIMIT = 60
+LIMIT = 120
 
 running = []
 

@@ -29,7 +29,7 @@ GUESTS = ROOT / "build" / "guests"
 PROCESSORS = sorted(os.sched_getaffinity(0))
 LONG = bool(os.environ.get("MILLPOND_TEST_LONG"))
 # A bound for what must end at all, on a machine that others use too. No test measures by it.
-PATIENCE = 30
+PATIENCE = 60
 
 PHASES = ("queue", "boot", "run", "write")
 

@@ -146,7 +146,7 @@ class Switches:
         self.local.last = seen
 
 
-@pytest.mark.limit(60)
+@pytest.mark.limit(180)
 def test_a_deploy_each_second_during_load(two_cores):
     """No request fails, and each client's versions only rise. Each deploy has new code: compiling happens meanwhile."""
     node, switches = two_cores, Switches()

@@ -205,7 +205,6 @@ def test_kill_9_during_deploys(make_node):
     assert drafts == [], "what interrupted writes left behind is cleared away at start"
 
 
-@pytest.mark.limit(90)
 def test_kill_9_under_load(make_node):
     node = make_node()
     app = deployed(node)

@@ -50,7 +50,6 @@ def test_a_minute_at_saturation(make_node, tmp_path):
     assert not [name for name, value in series.items() if name.startswith("faas_errors_total") and value]
 
 
-@pytest.mark.limit(60)
 def test_both_cores_at_saturation(two_cores, tmp_path):
     app = two_cores.deploy("load-two", {"ping": "ping", "echo": "echo"})
     body = os.urandom(20_000)
