@@ -22,6 +22,13 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Not a verb: a node starts its own program so, once for each module that it compiles.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == node::COMPILE)
+    {
+        return node::compile();
+    }
     let command = commands::Millpond::parse();
     let output = command.output();
     match command.run(&output) {

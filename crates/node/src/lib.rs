@@ -19,9 +19,10 @@ mod limits;
 
 pub use config::{Config, ConfigError, Overrides};
 
-use contract::Engine;
+use contract::{ByteSize, Engine};
 use cores::Common;
 use dispatcher::Dispatcher;
+use engine_wasmtime::Wasmtime;
 use gateway::Listener;
 use registry::Registry;
 use std::{
@@ -29,6 +30,7 @@ use std::{
     net::SocketAddr,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::Path,
+    process::ExitCode,
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -271,20 +273,46 @@ impl Node {
 
 /// All engines of this node; a manifest's `engine` names one.
 fn engines(config: &Config) -> Result<Vec<Arc<dyn Engine>>, Error> {
-    let sandboxes = if config.sandboxes == 0 {
-        limits::sandboxes()
-    } else {
-        config.sandboxes
+    let sandboxes = match config.sandboxes {
+        0 => limits::sandboxes(),
+        some => some,
     };
+    let wasmtime = wasmtime(sandboxes, config.keep_resident)?;
+    let compiler = compile::Options {
+        // This very program, whatever has become of its file.
+        program: "/proc/self/exe".into(),
+        arguments: vec![COMPILE.into()],
+        time: COMPILE_TIME,
+    };
+    Ok(vec![Arc::new(compile::Apart::new(Arc::new(wasmtime), compiler))])
+}
+
+fn wasmtime(sandboxes: u32, keep_resident: ByteSize) -> Result<Wasmtime, Error> {
     let options = engine_wasmtime::Options {
         sandboxes,
-        keep_resident: config.keep_resident.bytes(),
+        keep_resident: keep_resident.bytes(),
     };
-    let wasmtime = engine_wasmtime::Wasmtime::new(&options).map_err(|error| Error::Engine {
+    Wasmtime::new(&options).map_err(|error| Error::Engine {
         engine: "wasmtime",
         reason: error.to_string(),
-    })?;
-    Ok(vec![Arc::new(wasmtime)])
+    })
+}
+
+/// The argument with which a node starts its own program as a compiler.
+pub const COMPILE: &str = "compile-code";
+
+/// How long compiling one module may take.
+const COMPILE_TIME: Duration = Duration::from_secs(60);
+
+/// What the program does when it is started with [`COMPILE`]: see [`compile::answer`].
+pub fn compile() -> ExitCode {
+    match wasmtime(1, ByteSize(0)) {
+        Ok(engine) => compile::answer(&engine, COMPILE_TIME),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Only its owner may read a node's folder, and nobody else write to it: compiled code is mapped from there.
