@@ -389,17 +389,16 @@ impl<F: Front> Core<F> {
             self.queues.deque.push(invocation);
         }
         while let Some(slot) = self.queues.seat().woken.pop() {
-            self.unpark(slot, None);
+            self.unpark(slot, None, Instant::now());
         }
     }
 
     /// A parked sandbox can go on; `serial` guards against a timer of an earlier tenant.
-    fn unpark(&mut self, slot: usize, serial: Option<u64>) {
+    fn unpark(&mut self, slot: usize, serial: Option<u64>, now: Instant) {
         if let Some(live) = self.live.get_mut(slot)
             && live.parked
             && serial.is_none_or(|serial| serial == live.serial)
         {
-            let now = Instant::now();
             live.parked = false;
             live.waited += now.saturating_duration_since(live.since);
             live.since = now;
@@ -418,7 +417,7 @@ impl<F: Front> Core<F> {
                 break;
             }
             self.timers.pop();
-            self.unpark(slot, Some(serial));
+            self.unpark(slot, Some(serial), now);
         }
         if self.queues.is_empty()
             && self.preempted.is_empty()

@@ -157,6 +157,11 @@ impl Bell {
         waited
     }
 
+    /// Ends the core's wait, be it the next one: for news that it does not look for before it waits.
+    pub(crate) fn interrupt(&self) {
+        let _ = io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
     pub(crate) fn quiet(&self) {
         let _ = io::read(&self.event, &mut [0u8; 8]);
     }

@@ -7,6 +7,7 @@ use crossbeam_deque::{Steal, Stealer};
 use crossbeam_queue::SegQueue;
 use std::{
     io,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -237,7 +238,7 @@ impl Shared {
     /// Makes every core go through a turn of its loop.
     pub fn wake_all(&self) {
         for seat in &self.seats {
-            seat.bell.ring();
+            seat.bell.interrupt();
         }
     }
 
@@ -275,9 +276,12 @@ impl Shared {
 /// Loads images for requests that found none, off the cores.
 fn load(shared: &Weak<Shared>, requests: &mpsc::Receiver<Box<Invocation>>) {
     while let Ok(mut invocation) = requests.recv() {
-        invocation.cold = match invocation.target.preload() {
-            Ok(()) => Cold::Loaded,
-            Err(reason) => Cold::Failed(reason),
+        // A panic here would leave every later request without an answer.
+        let loaded = panic::catch_unwind(AssertUnwindSafe(|| invocation.target.preload()));
+        invocation.cold = match loaded {
+            Ok(Ok(())) => Cold::Loaded,
+            Ok(Err(reason)) => Cold::Failed(reason),
+            Err(_) => Cold::Failed("the engine panicked while it loaded the code".to_owned()),
         };
         let Some(shared) = shared.upgrade() else { return };
         if let Some(seat) = shared.seat(invocation.home) {
