@@ -16,11 +16,6 @@ mod probe;
 use clap::Parser;
 use std::process::ExitCode;
 
-/// A request makes and drops about forty small values on one thread; glibc's allocator takes locks and consolidates
-/// for that. Measured by `make bench-node`.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // Not a verb: a node starts its own program so, once for each module that it compiles.
     if std::env::args_os()
