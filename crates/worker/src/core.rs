@@ -75,8 +75,10 @@ struct Queues {
     deque: Deque<Box<Invocation>>,
     /// Taken out of the deque to be compared with preempted sandboxes.
     staged: Option<Box<Invocation>>,
-    /// No sandbox could be had for these.
+    /// No sandbox could be had for these; in the order of their arrival.
     starved: VecDeque<Box<Invocation>>,
+    /// When the first of them tries again, if no sandbox of this core ends before.
+    retry: Instant,
     /// The longest mean run time among what was queued lately.
     mean: Duration,
 }
@@ -117,6 +119,17 @@ impl Queues {
     fn seat(&self) -> &Seat {
         // The core was made with this very table of seats.
         &self.shared.seats()[usize::from(self.core.0)]
+    }
+
+    /// Keeps a request until there may be a sandbox for it.
+    fn starve(&mut self, invocation: Box<Invocation>, now: Instant) {
+        if self.starved.is_empty() {
+            self.retry = now + STARVED;
+        }
+        let place = self
+            .starved
+            .partition_point(|before| before.arrived <= invocation.arrived);
+        self.starved.insert(place, invocation);
     }
 
     fn stage(&mut self) -> Option<&Invocation> {
@@ -265,6 +278,7 @@ impl Seatless {
             deque,
             staged: None,
             starved: VecDeque::new(),
+            retry: Instant::now(),
             mean: Duration::ZERO,
         };
         let poller = Poller::new(&queues.seat().bell, options.batch)?;
@@ -361,10 +375,10 @@ impl<F: Front> Core<F> {
             until(moment);
         }
         if !self.holders.is_empty() {
-            timeout = timeout.min(SWEEP);
+            until(now + SWEEP);
         }
         if !self.queues.starved.is_empty() {
-            timeout = timeout.min(STARVED);
+            until(self.queues.retry);
         }
         let seat = self.queues.seat();
         seat.bell.expect();
@@ -522,9 +536,10 @@ impl<F: Front> Core<F> {
                     token,
                     cold,
                 };
-                self.queues
-                    .starved
-                    .extend(std::iter::once(Box::new(invocation)).chain(next));
+                self.queues.starve(Box::new(invocation), now);
+                if let Some(next) = next {
+                    self.queues.starve(next, now);
+                }
                 return now;
             }
             Err(SpawnError::Failed { reason }) => {
@@ -569,6 +584,10 @@ impl<F: Front> Core<F> {
             serial: self.serial,
             parked: false,
         };
+        // Where there was a sandbox for this one, there may be another.
+        if let Some(next) = self.queues.starved.pop_front() {
+            self.queues.deque.push(next);
+        }
         let place = self.live.vacant_key();
         self.step(live, place, now)
     }
@@ -591,11 +610,26 @@ impl<F: Front> Core<F> {
                 Err(back) => input = back,
             }
         }
-        match target.image() {
-            Some(image) => Ok((image.spawn(&target.grant, input)?, 0)),
-            None => Err(SpawnError::Failed {
+        let Some(image) = target.image() else {
+            return Err(SpawnError::Failed {
                 reason: "its image is not loaded".into(),
-            }),
+            });
+        };
+        loop {
+            match image.spawn(&target.grant, input) {
+                Ok(sandbox) => return Ok((sandbox, 0)),
+                // What is kept for requests that may come gives way to one that is here: the oldest first.
+                Err(SpawnError::Exhausted(back)) if !self.warm.is_empty() => {
+                    self.warm.remove(0);
+                    input = back;
+                }
+                Err(error) => {
+                    if matches!(error, SpawnError::Exhausted(_)) {
+                        self.queues.shared.ask_for_places(self.queues.core);
+                    }
+                    return Err(error);
+                }
+            }
         }
     }
 
@@ -843,11 +877,12 @@ impl<F: Front> Core<F> {
     /// What need not be done at each turn, and costs a comparison when there is nothing to do.
     fn upkeep(&mut self, now: Instant) {
         self.queues.mean = Duration::ZERO;
-        if !self.queues.starved.is_empty() {
-            // One a turn: if there is still no sandbox for it, there is none for those behind it.
-            if let Some(next) = self.queues.starved.pop_front() {
-                self.queues.deque.push(next);
-            }
+        if now >= self.queues.retry
+            && let Some(next) = self.queues.starved.pop_front()
+        {
+            // One: if there is still no sandbox for it, there is none for those behind it.
+            self.queues.retry = now + STARVED;
+            self.queues.deque.push(next);
         }
         if !self.holders.is_empty() {
             for target in std::mem::take(&mut self.holders) {
@@ -867,6 +902,10 @@ impl<F: Front> Core<F> {
         if self.generation != generation {
             self.generation = generation;
             self.warm.retain(|warm| !warm.target.retired());
+        }
+        let give_way = &self.queues.seat().give_way;
+        if give_way.load(Ordering::Relaxed) && give_way.swap(false, Ordering::SeqCst) {
+            self.warm.clear();
         }
     }
 }

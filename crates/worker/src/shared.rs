@@ -162,6 +162,8 @@ pub(crate) struct Seat {
     pub(crate) offering: AtomicBool,
     /// Odd while a guest runs; each turn adds two. Written by the core, read by the ticker.
     pub(crate) turn: AtomicU64,
+    /// Another core has found no place for a sandbox: this one's warm ones are to give way.
+    pub(crate) give_way: AtomicBool,
 }
 
 impl Shared {
@@ -177,6 +179,7 @@ impl Shared {
                     stealer,
                     offering: AtomicBool::new(false),
                     turn: AtomicU64::new(0),
+                    give_way: AtomicBool::new(false),
                 })
             })
             .collect::<io::Result<_>>()?;
@@ -239,6 +242,15 @@ impl Shared {
     pub fn wake_all(&self) {
         for seat in &self.seats {
             seat.bell.interrupt();
+        }
+    }
+
+    /// Asks the other cores to drop the sandboxes that they keep for reuse.
+    pub(crate) fn ask_for_places(&self, asking: CoreId) {
+        for (index, seat) in self.seats.iter().enumerate() {
+            if index != usize::from(asking.0) && !seat.give_way.swap(true, Ordering::SeqCst) {
+                seat.bell.interrupt();
+            }
         }
     }
 
