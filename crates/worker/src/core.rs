@@ -307,6 +307,8 @@ impl Seatless {
 const SWEEP: Duration = Duration::from_millis(10);
 /// How long a request that found no sandbox waits before it tries again, if none of this core's sandboxes ends before.
 const STARVED: Duration = Duration::from_millis(1);
+/// How long an abandoned core waits for answers from elsewhere.
+const LAST_ANSWERS: Duration = Duration::from_millis(100);
 
 impl<F: Front> Core<F> {
     /// Whether nothing is owed to anybody.
@@ -322,23 +324,7 @@ impl<F: Front> Core<F> {
     pub fn turn(&mut self, budget: Duration) -> io::Result<()> {
         self.wait(budget)?;
         let begun = Instant::now();
-        let now = begun;
-        for (token, readiness) in self.poller.events() {
-            if token == Poller::MAIL {
-                self.queues.seat().bell.quiet();
-            } else {
-                self.front.ready(
-                    &self.poller,
-                    token,
-                    readiness,
-                    &mut Intake {
-                        queues: &mut self.queues,
-                        now,
-                    },
-                );
-            }
-        }
-        self.take_mail();
+        self.receive(begun);
         let now = self.run();
         self.front.flush(
             &self.poller,
@@ -359,6 +345,26 @@ impl<F: Front> Core<F> {
         self.metrics.parked.set(count(live.saturating_sub(runnable)));
         self.metrics.busy(begun.elapsed());
         Ok(())
+    }
+
+    /// Reads what the last wait found ready, and the mail.
+    fn receive(&mut self, now: Instant) {
+        for (token, readiness) in self.poller.events() {
+            if token == Poller::MAIL {
+                self.queues.seat().bell.quiet();
+            } else {
+                self.front.ready(
+                    &self.poller,
+                    token,
+                    readiness,
+                    &mut Intake {
+                        queues: &mut self.queues,
+                        now,
+                    },
+                );
+            }
+        }
+        self.take_mail();
     }
 
     fn wait(&mut self, budget: Duration) -> io::Result<()> {
@@ -738,6 +744,7 @@ impl<F: Front> Core<F> {
                 Ok(slot.take())
             }
             Err(fault) => {
+                drop(sandbox);
                 target.log.platform(Some(id), &fault.to_string());
                 Err(Failure::Fault(fault))
             }
@@ -815,9 +822,27 @@ impl<F: Front> Core<F> {
         );
     }
 
-    /// The time for draining is over: what is not answered yet is refused, and its sandboxes are dropped.
+    /// The time for draining is over: what is not answered yet is refused, and its sandboxes are dropped. Waits a moment
+    /// for the answers that others owe: the loader, and cores that stole.
     pub fn abandon(&mut self) -> io::Result<()> {
-        let now = Instant::now();
+        let end = Instant::now() + LAST_ANSWERS;
+        loop {
+            let now = Instant::now();
+            self.refuse_all(now);
+            let mut intake = Intake {
+                queues: &mut self.queues,
+                now,
+            };
+            self.front.flush(&self.poller, &mut intake);
+            if self.front.is_quiet() || now >= end {
+                return Ok(());
+            }
+            self.poller.wait(Some(Duration::from_millis(1)))?;
+            self.receive(now);
+        }
+    }
+
+    fn refuse_all(&mut self, now: Instant) {
         let mut left: Vec<_> = self.queues.staged.take().into_iter().collect();
         left.extend(std::iter::from_fn(|| self.queues.deque.pop()));
         left.extend(self.queues.starved.drain(..));
@@ -833,16 +858,20 @@ impl<F: Front> Core<F> {
                 home,
                 token,
                 id,
+                since,
+                parked,
                 queue,
                 cpu,
                 waited,
                 request_bytes,
                 ..
             } = live;
+            let left = now.saturating_duration_since(since);
+            let (queued, slept) = if parked { (Duration::ZERO, left) } else { (left, Duration::ZERO) };
             let timing = Timing {
-                queue,
+                queue: queue + queued,
                 boot: Duration::ZERO,
-                run: cpu + waited,
+                run: cpu + waited + slept,
                 cpu,
                 ended: now,
             };
@@ -862,7 +891,6 @@ impl<F: Front> Core<F> {
             );
         }
         self.preempted.clear();
-        self.turn(Duration::ZERO)
     }
 
     fn deliver(&mut self, home: CoreId, answer: Answer) {
