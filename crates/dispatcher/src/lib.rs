@@ -129,7 +129,8 @@ impl Dispatcher {
                     aliased,
                 },
             };
-            if aliased {
+            // What the registry has loaded is there at once; the rest comes behind the caller's back.
+            if aliased && (version.loaded().is_none() || known.target.preload().is_err()) {
                 cold.push(known.target.clone());
             }
             next.insert(key, known);

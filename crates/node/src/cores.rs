@@ -4,6 +4,7 @@ use gateway::{Gateway, Listener};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::{
     io,
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
@@ -59,7 +60,10 @@ pub(crate) fn start(
         .name(format!("core-{}", seat.core().0))
         .spawn(move || {
             let failed = common.failed.clone();
-            if let Err(error) = run(common, seat, processor, listener, reader) {
+            let run = AssertUnwindSafe(|| run(common, seat, processor, listener, reader));
+            let ended =
+                panic::catch_unwind(run).unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+            if let Err(error) = ended {
                 // Nobody listens only when the node has ended already.
                 let _ = failed.send(error);
             }
