@@ -61,19 +61,15 @@ pub struct Unrouted {
     pub allow: Option<String>,
 }
 
-impl From<Problem> for Unrouted {
+impl From<Problem> for Box<Unrouted> {
     fn from(problem: Problem) -> Self {
-        Self { problem, allow: None }
+        Self::new(Unrouted { problem, allow: None })
     }
 }
 
 impl Reader {
     /// What a request invokes. Notes in the head how much of its path named that.
-    #[expect(
-        clippy::result_large_err,
-        reason = "an error is answered once, and not on the path that counts"
-    )]
-    pub fn route(&mut self, head: &mut Head) -> Result<Arc<Target>, Unrouted> {
+    pub fn route(&mut self, head: &mut Head) -> Result<Arc<Target>, Box<Unrouted>> {
         self.cache.load().route(head)
     }
 

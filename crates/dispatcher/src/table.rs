@@ -200,7 +200,7 @@ impl Table {
         table
     }
 
-    pub(crate) fn route(&self, head: &mut Head) -> Result<Arc<Target>, Unrouted> {
+    pub(crate) fn route(&self, head: &mut Head) -> Result<Arc<Target>, Box<Unrouted>> {
         if let Some(rest) = head.path().strip_prefix(FUNCTION) {
             let name = rest.split('/').next().unwrap_or_default();
             let script = FUNCTION.len() + name.len();
@@ -208,7 +208,7 @@ impl Table {
                 .names
                 .get(name)
                 .cloned()
-                .ok_or_else(|| Unrouted::from(self.unknown(name)))?;
+                .ok_or_else(|| Box::from(self.unknown(name)))?;
             head.set_script(script);
             return Ok(target);
         }
@@ -234,7 +234,7 @@ impl Table {
             }
         }
         if others.is_empty() {
-            return Err(Unrouted::from(Problem::new(
+            return Err(Box::from(Problem::new(
                 404,
                 "route-unknown",
                 format!("no route of this node matches {method} {path}"),
@@ -250,10 +250,10 @@ impl Table {
             format!("{path} does not take {method}; it takes {allow}"),
             "use one of these methods, or add yours to the trigger in millpond.toml",
         );
-        Err(Unrouted {
+        Err(Box::new(Unrouted {
             problem,
             allow: Some(allow),
-        })
+        }))
     }
 
     fn unknown(&self, name: &str) -> Problem {

@@ -481,7 +481,8 @@ impl Edge {
             framing => Ok(Ok(Incoming::new(target, head, framing)?)),
         });
         match incoming {
-            Err(Unrouted { problem, allow }) => {
+            Err(unrouted) => {
+                let Unrouted { problem, allow } = *unrouted;
                 if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
                     self.metrics.reject(code);
                 }
