@@ -490,6 +490,8 @@ impl<F: Front> Core<F> {
     }
 
     fn begin(&mut self, mut invocation: Box<Invocation>, now: Instant) -> Instant {
+        // One that came from another core may have been read there since this core looked at the clock.
+        let now = now.max(invocation.arrived);
         let target = invocation.target.clone();
         if let Cold::Failed(reason) = &mut invocation.cold {
             let reason = std::mem::take(reason);
