@@ -869,7 +869,11 @@ impl<F: Front> Core<F> {
                 ..
             } = live;
             let left = now.saturating_duration_since(since);
-            let (queued, slept) = if parked { (Duration::ZERO, left) } else { (left, Duration::ZERO) };
+            let (queued, slept) = if parked {
+                (Duration::ZERO, left)
+            } else {
+                (left, Duration::ZERO)
+            };
             let timing = Timing {
                 queue: queue + queued,
                 boot: Duration::ZERO,
