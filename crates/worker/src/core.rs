@@ -194,6 +194,8 @@ pub struct Core<F> {
     warm: Vec<Warm>,
     /// Functions that have requests which wait for one of their own to end.
     holders: Vec<Arc<Target>>,
+    /// When they are looked at for requests whose time is over.
+    sweep: Instant,
     serial: u64,
     generation: u64,
     turn: u64,
@@ -281,7 +283,7 @@ impl Seatless {
             retry: Instant::now(),
             mean: Duration::ZERO,
         };
-        let poller = Poller::new(&queues.seat().bell, options.batch)?;
+        let poller = Poller::new(queues.seat().bell.event(), options.batch)?;
         Ok(Core {
             front: front(&poller)?,
             poller,
@@ -295,6 +297,7 @@ impl Seatless {
             wakers: Vec::new(),
             warm: Vec::new(),
             holders: Vec::new(),
+            sweep: Instant::now(),
             serial: 0,
             generation: 0,
             turn: 0,
@@ -381,7 +384,7 @@ impl<F: Front> Core<F> {
             until(moment);
         }
         if !self.holders.is_empty() {
-            until(now + SWEEP);
+            until(self.sweep);
         }
         if !self.queues.starved.is_empty() {
             until(self.queues.retry);
@@ -918,15 +921,13 @@ impl<F: Front> Core<F> {
             self.queues.retry = now + STARVED;
             self.queues.deque.push(next);
         }
-        if !self.holders.is_empty() {
+        if now >= self.sweep && !self.holders.is_empty() {
+            self.sweep = now + SWEEP;
             for target in std::mem::take(&mut self.holders) {
-                let (expired, free) = target.sweep(now);
-                for invocation in expired {
+                for invocation in target.sweep(now) {
                     target.unqueue();
                     self.expire(*invocation, now);
                 }
-                free.into_iter()
-                    .for_each(|invocation| self.queues.deque.push(invocation));
                 if target.is_holding() {
                     self.holders.push(target);
                 }

@@ -22,10 +22,13 @@
 
 #![forbid(unsafe_code)]
 
+mod bell;
 mod core;
+mod gate;
 mod poller;
 mod shared;
 mod sink;
+mod sync;
 mod target;
 mod ticker;
 

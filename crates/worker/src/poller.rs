@@ -1,15 +1,13 @@
 //! epoll, and the eventfd by which others interrupt it.
 
+use crate::bell::Event;
 use rustix::{
     buffer::spare_capacity,
     event::{EventfdFlags, Timespec, epoll, eventfd},
     fd::{AsFd, OwnedFd},
     io::{self, Errno},
 };
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// A core's epoll instance. Tokens are whatever the [`crate::Front`] chose, [`Poller::MAIL`] excepted.
 pub struct Poller {
@@ -32,11 +30,11 @@ impl Poller {
     /// The token of the core's own eventfd.
     pub(crate) const MAIL: u64 = u64::MAX;
 
-    pub(crate) fn new(bell: &Bell, batch: usize) -> io::Result<Self> {
+    pub(crate) fn new(event: &Eventfd, batch: usize) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,
-            &bell.event,
+            &event.0,
             epoll::EventData::new_u64(Self::MAIL),
             epoll::EventFlags::IN,
         )?;
@@ -116,53 +114,22 @@ impl Poller {
     }
 }
 
-/// Wakes a core out of its wait.
-///
-/// A core that is about to wait says so ([`Bell::expect`]), looks once more whether there is anything to do, and only
-/// then waits; a ringer publishes its work first and then rings. Both sides are sequentially consistent, so either the
-/// core sees the work or the ringer sees the core waiting.
-pub(crate) struct Bell {
-    event: OwnedFd,
-    waiting: AtomicBool,
+/// What a core is woken by.
+pub(crate) struct Eventfd(OwnedFd);
+
+impl Eventfd {
+    pub(crate) fn new() -> io::Result<Self> {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
+    }
 }
 
-impl Bell {
-    pub(crate) fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self {
-            event,
-            waiting: AtomicBool::new(false),
-        })
+impl Event for Eventfd {
+    fn signal(&self) {
+        // A full counter would mean that it is signalled already.
+        let _ = io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn expect(&self) {
-        self.waiting.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn unexpect(&self) {
-        self.waiting.store(false, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst)
-    }
-
-    /// Wakes the core if it waits; costs a load if it does not.
-    pub(crate) fn ring(&self) -> bool {
-        let waited = self.waiting.swap(false, Ordering::SeqCst);
-        if waited {
-            // A full counter would mean that it is rung already.
-            let _ = io::write(&self.event, &1u64.to_ne_bytes());
-        }
-        waited
-    }
-
-    /// Ends the core's wait, be it the next one: for news that it does not look for before it waits.
-    pub(crate) fn interrupt(&self) {
-        let _ = io::write(&self.event, &1u64.to_ne_bytes());
-    }
-
-    pub(crate) fn quiet(&self) {
-        let _ = io::read(&self.event, &mut [0u8; 8]);
+    fn clear(&self) {
+        let _ = io::read(&self.0, &mut [0u8; 8]);
     }
 }

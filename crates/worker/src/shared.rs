@@ -1,6 +1,6 @@
 //! What cores share: mailboxes, bells, deques' other ends. No lock is on the path of a request.
 
-use crate::{poller::Bell, target::Target};
+use crate::{bell::Bell, poller::Eventfd, target::Target};
 use bytes::Bytes;
 use contract::{CoreId, Fault, Head, Refusal, RequestId, ResponseHead};
 use crossbeam_deque::{Steal, Stealer};
@@ -152,7 +152,7 @@ pub struct Shared {
 
 /// One core, as the others see it.
 pub(crate) struct Seat {
-    pub(crate) bell: Bell,
+    pub(crate) bell: Bell<Eventfd>,
     pub(crate) answers: SegQueue<Answer>,
     pub(crate) woken: SegQueue<usize>,
     /// Requests whose image was loaded meanwhile.
@@ -172,7 +172,7 @@ impl Shared {
             .into_iter()
             .map(|stealer| {
                 Ok(Seat {
-                    bell: Bell::new()?,
+                    bell: Bell::new(Eventfd::new()?),
                     answers: SegQueue::new(),
                     woken: SegQueue::new(),
                     loaded: SegQueue::new(),

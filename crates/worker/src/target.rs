@@ -1,10 +1,8 @@
 //! What is invoked: one function version as the worker sees it, with the two counters that hold its limits.
 
-use crate::Invocation;
+use crate::{Invocation, gate::Gate};
 use contract::{Grant, Image, Load};
-use parking_lot::Mutex;
 use std::{
-    collections::VecDeque,
     fmt,
     sync::{
         Arc, OnceLock,
@@ -23,13 +21,10 @@ pub struct Target {
     pub(crate) log: Arc<FunctionLog>,
     metrics: Arc<FunctionMetrics>,
     retired: AtomicBool,
-    /// Requests with a sandbox.
-    running: AtomicU32,
-    /// Requests admitted and without one.
+    /// Requests with a sandbox are inside; some of those without one wait for another of their function to end.
+    gate: Gate<Box<Invocation>>,
+    /// Requests admitted and without a sandbox.
     queued: AtomicU32,
-    /// Those of them that wait for another of their function to end.
-    held: Mutex<VecDeque<Box<Invocation>>>,
-    holding: AtomicU32,
     /// Moving average of the run time, in nanoseconds.
     mean: AtomicU64,
 }
@@ -70,6 +65,7 @@ impl Target {
             metrics,
         } = options;
         Self {
+            gate: Gate::new(grant.limits.concurrency),
             grant,
             image: OnceLock::new(),
             load,
@@ -77,10 +73,7 @@ impl Target {
             log,
             metrics,
             retired: AtomicBool::new(false),
-            running: AtomicU32::new(0),
             queued: AtomicU32::new(0),
-            held: Mutex::default(),
-            holding: AtomicU32::new(0),
             mean: AtomicU64::new(0),
         }
     }
@@ -121,7 +114,7 @@ impl Target {
     pub(crate) fn load(&self, draining: bool) -> Load {
         let limits = &self.grant.limits;
         Load {
-            running: self.running.load(Ordering::Relaxed),
+            running: self.gate.taken(),
             queued: self.queued.load(Ordering::Relaxed),
             concurrency: limits.concurrency,
             queue: limits.queue,
@@ -138,82 +131,31 @@ impl Target {
     }
 
     /// Takes one of the function's places, or keeps the request until one is free.
-    ///
-    /// Taking and keeping race with [`Target::end`] on another core: the keeper announces itself before it looks at the
-    /// places once more, the ender frees its place before it looks for keepers, both in one total order, so one of them sees the
-    /// other.
     pub(crate) fn start(&self, invocation: Box<Invocation>) -> Option<Box<Invocation>> {
-        if self.take_place() {
-            self.unqueue();
-            return Some(invocation);
-        }
-        let mut held = self.held.lock();
-        self.holding.fetch_add(1, Ordering::SeqCst);
-        if self.take_place() {
-            self.holding.fetch_sub(1, Ordering::SeqCst);
-            self.unqueue();
-            return Some(invocation);
-        }
-        held.push_back(invocation);
-        None
-    }
-
-    fn take_place(&self) -> bool {
-        let limit = self.grant.limits.concurrency;
-        if self.running.fetch_add(1, Ordering::SeqCst) < limit {
-            return true;
-        }
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        false
+        let invocation = self.gate.enter(invocation)?;
+        self.unqueue();
+        Some(invocation)
     }
 
     /// Gives a place back. Returns a request that waited for it, to be queued again on the caller's core.
     pub(crate) fn end(&self) -> Option<Box<Invocation>> {
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        if self.holding.load(Ordering::SeqCst) == 0 {
-            return None;
-        }
-        let next = self.held.lock().pop_front()?;
-        self.holding.fetch_sub(1, Ordering::SeqCst);
-        Some(next)
+        self.gate.leave()
     }
 
     pub(crate) fn is_holding(&self) -> bool {
-        self.holding.load(Ordering::SeqCst) > 0
+        self.gate.is_holding()
     }
 
-    /// Takes out held requests whose time is over, and any that a place is free for.
-    #[expect(clippy::vec_box, reason = "they go on into queues of boxes")]
-    pub(crate) fn sweep(&self, now: Instant) -> (Vec<Box<Invocation>>, Vec<Box<Invocation>>) {
-        let mut held = self.held.lock();
-        let mut expired = Vec::new();
-        let mut kept = VecDeque::with_capacity(held.len());
-        for invocation in held.drain(..) {
-            if invocation.expires() <= now {
-                expired.push(invocation)
-            } else {
-                kept.push_back(invocation)
-            }
-        }
-        let mut free = Vec::new();
-        // A place freed between a keeper's announcement and its push has nobody to hand its request on.
-        while !kept.is_empty()
-            && self.running.load(Ordering::SeqCst) + (free.len() as u32) < self.grant.limits.concurrency
-        {
-            free.extend(kept.pop_front());
-        }
-        *held = kept;
-        self.holding
-            .fetch_sub((expired.len() + free.len()) as u32, Ordering::SeqCst);
-        (expired, free)
+    /// Takes out held requests whose time is over.
+    #[expect(clippy::vec_box, reason = "they go on as boxes")]
+    pub(crate) fn sweep(&self, now: Instant) -> Vec<Box<Invocation>> {
+        self.gate.sweep(|held| held.expires() <= now)
     }
 
     /// Everything that waits, to be refused.
-    #[expect(clippy::vec_box, reason = "they go on into queues of boxes")]
+    #[expect(clippy::vec_box, reason = "they go on as boxes")]
     pub(crate) fn take_held(&self) -> Vec<Box<Invocation>> {
-        let mut held = self.held.lock();
-        self.holding.store(0, Ordering::SeqCst);
-        held.drain(..).collect()
+        self.gate.sweep(|_| true)
     }
 
     pub(crate) fn mean(&self) -> Duration {
