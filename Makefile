@@ -22,11 +22,11 @@ setup-bench:
 	@scripts/setup-debian.sh bench
 	@bench/setup
 
-build: setup guests examples ## Build the node, the command, the chores, the guests and the examples
-	cargo build --release --workspace
+# All targets at once, tests included: their features are those of every later step, so nothing is compiled twice.
+build: setup guests examples ## Build the node, the command, the chores, the tests, the guests and the examples
+	cargo build --release --workspace --all-targets
 
-demo: setup examples ## Start a node, deploy every example to it, invoke each, compare the answers
-	cargo build --release --workspace --bin millpond
+demo: build ## Start a node, deploy every example to it, invoke each, compare the answers
 	@python3 scripts/demo.py
 
 test: build ## Run all tests: unit, property, conformance, examples, end to end
