@@ -2,7 +2,7 @@
 //!
 //! What is slow happens once: [`contract::Engine::compile`] checks a module and compiles it, `load` maps the code and
 //! resolves its imports into an `InstancePre`. A request then costs a store, an instance in a pooled slot and a fiber;
-//! [`bench`](https://docs.rs) is no place for the numbers, SPECIFICATION.md is.
+//! SPECIFICATION.md has the numbers.
 //!
 //! Three things are not obvious:
 //!
@@ -91,7 +91,6 @@ impl Wasmtime {
             let attempt = attempt.to_owned();
             move |error: wasmtime::Error| PrepareError::Compiler(format!("{attempt}: {error:#}"))
         };
-        // One place more than we hand out for each core's hand-over from an old sandbox to the next.
         let total = options.sandboxes;
         let mut pool = PoolingAllocationConfig::new();
         pool.total_core_instances(total)
