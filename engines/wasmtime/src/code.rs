@@ -1,5 +1,6 @@
 //! What a module must be before it is worth compiling, in words that its author understands.
 
+use crate::exposed;
 use contract::PrepareError;
 use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, ValType, Validator, WasmFeatures};
 
@@ -117,6 +118,13 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
             Payload::ExportSection(exports) => {
                 for export in exports {
                     let export = export.map_err(malformed)?;
+                    if export.name.starts_with(exposed::RESERVED) {
+                        return unsupported(format!(
+                            "it exports `{}`; names that begin with `{}` are the platform's",
+                            export.name,
+                            exposed::RESERVED
+                        ));
+                    }
                     memory |= export.name == "memory" && export.kind == ExternalKind::Memory;
                     if export.name == "_start" && export.kind == ExternalKind::Func {
                         let its = types[types.core_function_at(export.index)].unwrap_func();

@@ -6,9 +6,10 @@ use std::{future::Future, pin::Pin, task};
 use wasi::{Command, Errno, Poll, Stop};
 use wasmtime::{Caller, Engine, Extern, Linker, Memory, ResourceLimiter};
 
-/// A store's data: one request's command, and the account of its memory.
+/// A store's data: the command of the request that it serves, and the account of its memory.
+#[derive(Default)]
 pub(crate) struct Host {
-    command: Command,
+    command: Option<Command>,
     memory: Option<Memory>,
     limit: ByteSize,
     refused: bool,
@@ -16,30 +17,21 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(command: Command, limit: ByteSize) -> Self {
-        Self {
-            command,
-            memory: None,
-            limit,
-
-            refused: false,
-            touched: false,
-        }
-    }
-
-    /// Another request in the same instance.
-    pub(crate) fn renew(&mut self, command: Command) {
-        self.command = command;
+    /// Begins a request, in a new instance or in one that has served others.
+    pub(crate) fn begin(&mut self, command: Command) {
+        self.limit = command.grant().limits.memory;
+        self.command = Some(command);
         self.refused = false;
         self.touched = false;
     }
 
-    pub(crate) fn command(&mut self) -> &mut Command {
-        &mut self.command
+    /// Ends it: nothing of it is left here.
+    pub(crate) fn end(&mut self) -> Option<Command> {
+        self.command.take()
     }
 
-    pub(crate) fn into_command(self) -> Command {
-        self.command
+    pub(crate) fn command(&mut self) -> Option<&mut Command> {
+        self.command.as_mut()
     }
 
     pub(crate) fn set_memory(&mut self, memory: Memory) {
@@ -97,7 +89,8 @@ fn enter<'a>(caller: &'a mut Caller<'_, Host>) -> wasmtime::Result<(&'a mut [u8]
     };
     let (bytes, host) = memory.data_and_store_mut(caller);
     host.touched = true;
-    Ok((bytes, &mut host.command))
+    let command = host.command.as_mut();
+    Ok((bytes, command.ok_or_else(|| wasmtime::Error::msg("the guest runs without a request"))?))
 }
 
 fn errno(result: Result<Errno, Stop>) -> wasmtime::Result<u32> {

@@ -1,12 +1,24 @@
 //! A loaded module: everything about it that does not change from request to request.
 
-use crate::{Places, host::Host, sandbox};
-use contract::{ByteSize, Grant, Image, Input, Sandbox, SpawnError};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use crate::{
+    Wasmtime,
+    exposed::{self, Exposed},
+    host::Host,
+    idle::ImageId,
+    pool::Pool,
+    sandbox::{self, Instance},
 };
-use wasmtime::{InstancePre, Linker, MemoryType, Module, ModuleExport};
+use contract::{ByteSize, Grant, Image, Input, Sandbox, SpawnError};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+use wasmtime::{InstancePre, MemoryType, Module, ModuleExport, Store, Val};
 
 pub(crate) struct Loaded {
     inner: Arc<Inner>,
@@ -17,10 +29,41 @@ pub(crate) struct Inner {
     pub(crate) instance: InstancePre<Host>,
     pub(crate) start: ModuleExport,
     pub(crate) memory: ModuleExport,
-    pub(crate) places: Arc<Places>,
+    /// The mutable ones, if the module was prepared for being restored.
+    pub(crate) globals: Box<[ModuleExport]>,
+    first_state: Option<FirstState>,
+    id: ImageId,
+    pool: Arc<Pool>,
     /// Its libc refuses to be started twice in one memory: `reuse` is off from then on.
     once: AtomicBool,
 }
+
+/// An instance before its code has run.
+pub(crate) struct FirstState {
+    pub(crate) globals: Box<[Val]>,
+    /// Of the memory, in bytes.
+    pub(crate) size: usize,
+    /// What is not zero in it lies in here,
+    pub(crate) image: Box<[u8]>,
+    /// from here on.
+    pub(crate) at: usize,
+}
+
+impl FirstState {
+    pub(crate) fn new(memory: &[u8], globals: Box<[Val]>) -> Self {
+        let at = memory.iter().position(|byte| *byte != 0).unwrap_or(0);
+        let end = memory.iter().rposition(|byte| *byte != 0).map_or(at, |last| last + 1);
+        Self {
+            globals,
+            size: memory.len(),
+            image: memory[at..end].into(),
+            at,
+        }
+    }
+}
+
+/// Above this, first states are not kept: a second copy of so much data for each image is not worth two microseconds.
+const LARGEST_FIRST_MEMORY: u64 = 32 << 20;
 
 impl Inner {
     pub(crate) fn refuses_reuse(&self) -> bool {
@@ -30,10 +73,51 @@ impl Inner {
     pub(crate) fn refuse_reuse(&self) {
         self.once.store(true, Ordering::Relaxed);
     }
+
+    pub(crate) fn store(&self) -> Store<Host> {
+        Store::new(self.instance.module().engine(), Host::default())
+    }
+
+    /// An instance in its first state, if one is at hand.
+    pub(crate) fn take(&self) -> Option<Instance> {
+        self.first_state.as_ref()?;
+        self.pool.idle.take(self.id)
+    }
+
+    /// An instance that has ended well.
+    pub(crate) fn put(&self, mut instance: Instance) {
+        if let (Some(first), Some(pages)) = (&self.first_state, &self.pool.pages)
+            && instance.restore(first, pages, self.pool.keep_resident)
+        {
+            self.pool.idle.put(self.id, instance);
+        }
+    }
+
+    fn first_state(&self) -> Option<FirstState> {
+        self.pool.pages.as_ref()?;
+        self.instance.module().get_export_index(exposed::MARK)?;
+        let mut store = self.store();
+        // Without a start section, nothing of the guest's runs that could wait.
+        let mut context = Context::from_waker(Waker::noop());
+        let made = match pin!(Instance::new(self, &mut store)).poll(&mut context) {
+            Poll::Ready(made) => made.ok()?,
+            Poll::Pending => return None,
+        };
+        Some(made(store).first_state())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.first_state.is_some() {
+            self.pool.idle.forget(self.id);
+        }
+    }
 }
 
 impl Loaded {
-    pub(crate) fn new(linker: &Linker<Host>, module: &Module, places: Arc<Places>) -> wasmtime::Result<Self> {
+    /// Resolves a module's imports and exports.
+    pub(crate) fn new(engine: &Wasmtime, module: &Module) -> wasmtime::Result<Self> {
         let export = |name: &str| {
             module
                 .get_export_index(name)
@@ -43,17 +127,32 @@ impl Loaded {
         let pages = module
             .get_export("memory")
             .and_then(|export| export.memory().map(MemoryType::minimum));
-        let instance = linker.instantiate_pre(module)?;
+        let instance = engine.linker.instantiate_pre(module)?;
         Ok(Self {
             initial_memory: ByteSize(pages.unwrap_or(0).saturating_mul(64 << 10)),
             inner: Arc::new(Inner {
                 instance,
                 start,
                 memory,
-                places,
+                globals: (0..)
+                    .map_while(|n| module.get_export_index(&Exposed(n).to_string()))
+                    .collect(),
+                first_state: None,
+                id: engine.pool.idle.image(),
+                pool: engine.pool.clone(),
                 once: AtomicBool::new(false),
             }),
         })
+    }
+
+    /// Notes the first state of its instances, so that they need not be made anew each time.
+    pub(crate) fn remember(mut self) -> Self {
+        if self.initial_memory.0 <= LARGEST_FIRST_MEMORY
+            && let Some(inner) = Arc::get_mut(&mut self.inner)
+        {
+            inner.first_state = inner.first_state();
+        }
+        self
     }
 }
 
@@ -63,7 +162,7 @@ impl Image for Loaded {
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
-        match self.inner.places.take() {
+        match self.inner.pool.take() {
             Some(place) => Ok(Box::new(sandbox::Running::new(&self.inner, grant, input, place))),
             None => Err(SpawnError::Exhausted(input)),
         }

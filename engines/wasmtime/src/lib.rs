@@ -15,18 +15,22 @@
 //!   more than most calls.
 
 mod code;
+mod exposed;
 mod host;
+mod idle;
 mod image;
+mod pages;
+mod pool;
 mod sandbox;
 mod turn;
 
 use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
+use pool::Pool;
 use std::{
+    fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::Arc,
+    thread,
 };
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig};
 
@@ -53,35 +57,21 @@ impl Default for Options {
 const GUEST_STACK: usize = 512 << 10;
 const FIBER_STACK: usize = GUEST_STACK + (256 << 10);
 
+/// Changes with what [`exposed::expose`] makes of a module.
+const PREPARED: u32 = 1;
+
+/// Whether pages may leave for swap. Wasmtime finds the written pages of a finished instance among those that are present:
+/// one that went to swap would keep what the guest wrote, for the next guest in that slot.
+fn swaps() -> bool {
+    fs::read_to_string("/proc/swaps").is_ok_and(|areas| areas.lines().count() > 1)
+}
+
 /// See the crate's introduction.
 pub struct Wasmtime {
     engine: wasmtime::Engine,
     linker: Linker<host::Host>,
     fingerprint: String,
-    places: Arc<Places>,
-}
-
-/// How many sandboxes live, against how many may.
-struct Places {
-    taken: AtomicU32,
-    total: u32,
-}
-
-impl Places {
-    fn take(self: &Arc<Self>) -> Option<Place> {
-        let taken = self.taken.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.clone());
-        (taken < self.total).then_some(place)
-    }
-}
-
-/// One of [`Places`], given back when dropped.
-struct Place(Arc<Places>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
-    }
+    pool: Arc<Pool>,
 }
 
 impl Wasmtime {
@@ -91,9 +81,13 @@ impl Wasmtime {
             let attempt = attempt.to_owned();
             move |error: wasmtime::Error| PrepareError::Compiler(format!("{attempt}: {error:#}"))
         };
-        let total = options.sandboxes;
-        let mut pool = PoolingAllocationConfig::new();
-        pool.total_core_instances(total)
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let pool = Arc::new(Pool::new(options.sandboxes, options.keep_resident, threads));
+        // One more: an image's first state is read from an instance when it is loaded.
+        let total = options.sandboxes + u32::try_from(pool.idle.most()).unwrap_or(0) + 1;
+        let mut slots = PoolingAllocationConfig::new();
+        slots
+            .total_core_instances(total)
             .total_memories(total)
             .total_tables(total)
             .total_stacks(total)
@@ -104,10 +98,10 @@ impl Wasmtime {
             .max_unused_warm_slots(16)
             .linear_memory_keep_resident(options.keep_resident)
             .table_keep_resident(16 << 10)
-            .pagemap_scan(Enabled::Auto);
+            .pagemap_scan(if swaps() { Enabled::No } else { Enabled::Auto });
         let mut config = Config::new();
         config
-            .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+            .allocation_strategy(InstanceAllocationStrategy::Pooling(slots))
             .epoch_interruption(true)
             .memory_init_cow(true)
             .memory_reservation(4 << 30)
@@ -122,16 +116,14 @@ impl Wasmtime {
         let engine = wasmtime::Engine::new(&config).map_err(failed("reserving the pool of sandboxes"))?;
         let mut hasher = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut hasher);
+        PREPARED.hash(&mut hasher);
         let fingerprint = format!("48.0-{:016x}", hasher.finish());
         let linker = host::linker(&engine).map_err(failed("linking WASI"))?;
         Ok(Self {
             engine,
             linker,
             fingerprint,
-            places: Arc::new(Places {
-                taken: AtomicU32::new(0),
-                total,
-            }),
+            pool,
         })
     }
 }
@@ -149,8 +141,8 @@ impl Wasmtime {
         // Whatever the checks above did not foresee: the module is still at fault, not the platform.
         let refused = |error: wasmtime::Error| PrepareError::Unsupported(format!("{error:#}"));
         // Made here once as `load` will make it: whether its tables and globals fit the pool shows only then.
-        let module = Module::new(&self.engine, code.bytes).map_err(refused)?;
-        image::Loaded::new(&self.linker, &module, self.places.clone()).map_err(refused)?;
+        let module = Module::new(&self.engine, exposed::expose(code.bytes)).map_err(refused)?;
+        image::Loaded::new(self, &module).map_err(refused)?;
         module
             .serialize()
             .map_err(|error| PrepareError::Compiler(format!("{error:#}")))
@@ -176,8 +168,8 @@ impl Engine for Wasmtime {
         // compared, through this descriptor, with the digest recorded then, and nobody writes to it afterwards.
         let module =
             unsafe { Module::deserialize_open_file(&self.engine, artefact.file) }.map_err(refused)?;
-        let image = image::Loaded::new(&self.linker, &module, self.places.clone()).map_err(refused)?;
-        Ok(Arc::new(image))
+        let image = image::Loaded::new(self, &module).map_err(refused)?;
+        Ok(Arc::new(image.remember()))
     }
 
     fn preempt(&self, _core: CoreId) {

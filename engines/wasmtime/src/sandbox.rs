@@ -1,6 +1,12 @@
 //! One instance, from its first instruction to its last.
 
-use crate::{Place, host::Host, image::Inner, turn};
+use crate::{
+    host::Host,
+    image::{FirstState, Inner},
+    pages::{self, Pages},
+    pool::Place,
+    turn,
+};
 use contract::{Fault, Grant, Input, Sandbox, Step, Usage};
 use std::{
     future::Future,
@@ -11,7 +17,7 @@ use std::{
     time::Duration,
 };
 use wasi::{Command, Stop};
-use wasmtime::{Store, Trap, TypedFunc, UpdateDeadline, WasmBacktrace};
+use wasmtime::{Extern, Global, Memory, Store, Trap, TypedFunc, UpdateDeadline, WasmBacktrace};
 
 /// A sandbox of this engine. It stays on its core: `Store` data must be `Send`, this need not be.
 pub(crate) struct Running {
@@ -25,32 +31,46 @@ pub(crate) struct Running {
 
 enum State {
     Active(Pin<Box<dyn Future<Output = Ended>>>),
-    Idle(Ready),
+    Idle(Instance),
     Over,
 }
 
 /// An instance whose code is not running.
-struct Ready {
+pub(crate) struct Instance {
     store: Store<Host>,
     start: TypedFunc<(), ()>,
+    memory: Memory,
+    /// The mutable ones, if the module was prepared for being restored.
+    globals: Box<[Global]>,
 }
 
 struct Ended {
     result: Result<(), Fault>,
     /// There is none after a fault.
-    ready: Option<Ready>,
+    instance: Option<Instance>,
 }
 
 impl Running {
     pub(crate) fn new(image: &Arc<Inner>, grant: &Arc<Grant>, input: Input, place: Place) -> Self {
         let command = Command::new(grant.clone(), input);
-        let state = State::Active(Box::pin(first(image.clone(), grant.clone(), command)));
+        let state = State::Active(match image.take() {
+            Some(instance) => Box::pin(serve(instance, command)),
+            None => Box::pin(first(image.clone(), command)),
+        });
         Self {
             state,
             usage: Usage::default(),
             image: image.clone(),
             grant: grant.clone(),
             _place: place,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let State::Idle(instance) = mem::replace(&mut self.state, State::Over) {
+            self.image.put(instance);
         }
     }
 }
@@ -66,8 +86,8 @@ impl Sandbox for Running {
         self.usage = turn::usage();
         match polled {
             Poll::Pending => turn::end(),
-            Poll::Ready(Ended { result, ready }) => {
-                self.state = ready.map_or(State::Over, State::Idle);
+            Poll::Ready(Ended { result, instance }) => {
+                self.state = instance.map_or(State::Over, State::Idle);
                 match result {
                     Ok(()) => Step::Done(self.usage),
                     Err(fault) => Step::Fault(fault, self.usage),
@@ -85,15 +105,10 @@ impl Sandbox for Running {
             return Err(input);
         }
         match mem::replace(&mut self.state, State::Over) {
-            State::Idle(ready) => {
+            State::Idle(instance) => {
                 let command = Command::new(self.grant.clone(), input);
                 self.usage.started = None;
-                self.state = State::Active(Box::pin(again(
-                    self.image.clone(),
-                    self.grant.clone(),
-                    ready,
-                    command,
-                )));
+                self.state = State::Active(Box::pin(again(self.image.clone(), instance, command)));
                 Ok(())
             }
             other => {
@@ -104,10 +119,10 @@ impl Sandbox for Running {
     }
 }
 
-/// A request in a fresh instance.
-async fn first(image: Arc<Inner>, grant: Arc<Grant>, command: Command) -> Ended {
-    let engine = image.instance.module().engine();
-    let mut store = Store::new(engine, Host::new(command, grant.limits.memory));
+/// A request in a new instance.
+async fn first(image: Arc<Inner>, command: Command) -> Ended {
+    let mut store = image.store();
+    store.data_mut().begin(command);
     store.limiter(|host| host);
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|_| {
@@ -117,61 +132,117 @@ async fn first(image: Arc<Inner>, grant: Arc<Grant>, command: Command) -> Ended 
             UpdateDeadline::Continue(1)
         })
     });
-    let start = match instantiate(&image, &mut store).await {
-        Ok(start) => start,
-        Err(error) => {
-            let result = conclude(store.data_mut(), Err(error));
-            return Ended { result, ready: None };
-        }
-    };
-    turn::started();
-    let result = start.call_async(&mut store, ()).await;
-    end(Ready { store, start }, result)
+    match Instance::new(&image, &mut store).await {
+        Ok(instance) => run(instance(store)).await,
+        Err(error) => Ended {
+            result: conclude(store.data_mut(), Err(error)),
+            instance: None,
+        },
+    }
 }
 
-/// A request in an instance that has served others.
-async fn again(image: Arc<Inner>, grant: Arc<Grant>, mut ready: Ready, command: Command) -> Ended {
-    ready.store.data_mut().renew(command);
+/// A request in an instance that is as a new one.
+async fn serve(mut instance: Instance, command: Command) -> Ended {
+    turn::memory(instance.memory.data_size(&instance.store) as u64);
+    instance.store.data_mut().begin(command);
+    run(instance).await
+}
+
+/// A request in an instance that has served others and still knows of them.
+async fn again(image: Arc<Inner>, mut instance: Instance, command: Command) -> Ended {
+    instance.store.data_mut().begin(command);
     turn::started();
-    let result = ready.start.call_async(&mut ready.store, ()).await;
+    let result = instance.start.call_async(&mut instance.store, ()).await;
     let refused =
         matches!(&result, Err(error) if error.downcast_ref() == Some(&Trap::UnreachableCodeReached));
-    if refused && !ready.store.data().touched() {
+    if refused
+        && !instance.store.data().touched()
+        && let Some(command) = instance.store.data_mut().end()
+    {
         // Newer libcs trap at a second `_start` in one memory, before anything else: nobody has seen this attempt.
         image.refuse_reuse();
-        return first(image, grant, ready.store.into_data().into_command()).await;
+        drop(instance);
+        return first(image, command).await;
     }
-    end(ready, result)
+    end(instance, result)
 }
 
-async fn instantiate(image: &Inner, store: &mut Store<Host>) -> wasmtime::Result<TypedFunc<(), ()>> {
-    let instance = image.instance.instantiate_async(&mut *store).await?;
-    let missing = |name: &str| wasmtime::Error::msg(format!("`{name}` is not exported as it should be"));
-    let memory = instance
-        .get_module_export(&mut *store, &image.memory)
-        .and_then(wasmtime::Extern::into_memory)
-        .ok_or_else(|| missing("memory"))?;
-    store.data_mut().set_memory(memory);
-    instance
-        .get_module_export(&mut *store, &image.start)
-        .and_then(wasmtime::Extern::into_func)
-        .ok_or_else(|| missing("_start"))?
-        .typed(&*store)
+async fn run(mut instance: Instance) -> Ended {
+    turn::started();
+    let result = instance.start.call_async(&mut instance.store, ()).await;
+    end(instance, result)
 }
 
-fn end(mut ready: Ready, result: wasmtime::Result<()>) -> Ended {
-    let result = conclude(ready.store.data_mut(), result);
-    let ready = result.is_ok().then_some(ready);
-    Ended { result, ready }
+fn end(mut instance: Instance, result: wasmtime::Result<()>) -> Ended {
+    let result = conclude(instance.store.data_mut(), result);
+    instance.store.data_mut().end();
+    let instance = result.is_ok().then_some(instance);
+    Ended { result, instance }
+}
+
+impl Instance {
+    /// Makes one in a store; the answer takes the store in.
+    pub(crate) async fn new(
+        image: &Inner,
+        store: &mut Store<Host>,
+    ) -> wasmtime::Result<impl FnOnce(Store<Host>) -> Self + use<>> {
+        let instance = image.instance.instantiate_async(&mut *store).await?;
+        let missing = |name: &str| wasmtime::Error::msg(format!("`{name}` is not exported as it should be"));
+        let memory = instance
+            .get_module_export(&mut *store, &image.memory)
+            .and_then(Extern::into_memory)
+            .ok_or_else(|| missing("memory"))?;
+        store.data_mut().set_memory(memory);
+        let start = instance
+            .get_module_export(&mut *store, &image.start)
+            .and_then(Extern::into_func)
+            .ok_or_else(|| missing("_start"))?
+            .typed(&*store)?;
+        let globals = image
+            .globals
+            .iter()
+            .map(|export| instance.get_module_export(&mut *store, export).and_then(Extern::into_global))
+            .collect::<Option<Box<[_]>>>()
+            .ok_or_else(|| missing("a global"))?;
+        Ok(move |store| Self {
+            store,
+            start,
+            memory,
+            globals,
+        })
+    }
+
+    /// What an instance is whose code has not run.
+    pub(crate) fn first_state(mut self) -> FirstState {
+        let globals = self.globals.iter().map(|global| global.get(&mut self.store)).collect();
+        let memory = self.memory.data_mut(&mut self.store);
+        let state = FirstState::new(memory, globals);
+        pages::release(memory);
+        state
+    }
+
+    /// Makes it what it was. If that fails, it is of no use.
+    pub(crate) fn restore(&mut self, to: &FirstState, pages: &Pages, most: usize) -> bool {
+        let globals = self.globals.iter().zip(&to.globals);
+        let globals = globals.fold(true, |good, (global, value)| {
+            good && global.set(&mut self.store, *value).is_ok()
+        });
+        let memory = self.memory.data_mut(&mut self.store);
+        globals && memory.len() == to.size && pages.restore(memory, &to.image, to.at, most)
+    }
 }
 
 /// From the engine's word for an end to the platform's.
 fn conclude(host: &mut Host, result: wasmtime::Result<()>) -> Result<(), Fault> {
+    let finish = |host: &mut Host, code| match host.command() {
+        Some(command) => command.finish(code),
+        None => Ok(()),
+    };
     let fault = match result {
-        Ok(()) => return host.command().finish(0),
+        Ok(()) => return finish(host, 0),
         Err(error) => match error.downcast::<Stop>() {
-            Ok(Stop::Exit(0)) => return host.command().finish(0),
-            Ok(Stop::Exit(code)) => match host.command().finish(code) {
+            Ok(Stop::Exit(0)) => return finish(host, 0),
+            Ok(Stop::Exit(code)) => match finish(host, code) {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             },

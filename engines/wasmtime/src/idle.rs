@@ -1,0 +1,100 @@
+//! Instances that have been put back to their first state and wait for their image's next request.
+//!
+//! Each thread has a short list, so that a core finds what its own caches hold and no two cores share a lock. A full list
+//! gives up the instance that has waited longest.
+
+use crate::sandbox::Instance;
+use parking_lot::Mutex;
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+/// Whose instance it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ImageId(u64);
+
+/// As many as a core's working set of functions has.
+const LIST: usize = 16;
+/// Threads beyond these share lists.
+const LISTS: usize = 256;
+
+#[derive(Default)]
+#[repr(align(128))]
+struct List(Mutex<VecDeque<(ImageId, Instance)>>);
+
+pub(crate) struct Idle {
+    lists: Box<[List]>,
+    images: AtomicU64,
+    count: AtomicUsize,
+    most: usize,
+}
+
+thread_local! {
+    static THREAD: usize = {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        THREADS.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+impl Idle {
+    /// For as many instances as this many threads can use.
+    pub(crate) fn new(threads: usize) -> Self {
+        Self {
+            lists: (0..LISTS).map(|_| List::default()).collect(),
+            images: 0.into(),
+            count: 0.into(),
+            most: threads.min(LISTS) * LIST,
+        }
+    }
+
+    /// How many there can be.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    pub(crate) fn image(&self) -> ImageId {
+        ImageId(self.images.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn list(&self) -> &Mutex<VecDeque<(ImageId, Instance)>> {
+        let thread = THREAD.with(|thread| *thread);
+        &self.lists[thread % LISTS].0
+    }
+
+    /// The one of this image that was put last.
+    pub(crate) fn take(&self, image: ImageId) -> Option<Instance> {
+        let mut list = self.list().lock();
+        let index = list.iter().rposition(|(its, _)| *its == image)?;
+        let (_, instance) = list.remove(index)?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(instance)
+    }
+
+    pub(crate) fn put(&self, image: ImageId, instance: Instance) {
+        let mut list = self.list().lock();
+        // Counted first: there is never one more than the pool has slots for.
+        let oldest = if list.len() >= LIST || self.count.fetch_add(1, Ordering::Relaxed) >= self.most {
+            if list.len() < LIST {
+                self.count.fetch_sub(1, Ordering::Relaxed);
+            }
+            let Some(oldest) = list.pop_front() else { return };
+            Some(oldest)
+        } else {
+            None
+        };
+        list.push_back((image, instance));
+        drop(list);
+        drop(oldest);
+    }
+
+    /// Drops those of an image that is no more.
+    pub(crate) fn forget(&self, image: ImageId) {
+        for list in &self.lists {
+            let mut list = list.0.lock();
+            let before = list.len();
+            list.retain(|(its, _)| *its != image);
+            self.count.fetch_sub(before - list.len(), Ordering::Relaxed);
+        }
+    }
+}

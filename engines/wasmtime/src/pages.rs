@@ -1,0 +1,246 @@
+//! Putting written pages back, and only those.
+//!
+//! Linux tells which pages of a range are this process's own copies (`PAGEMAP_SCAN`, since 6.7): of a private mapping,
+//! exactly those that were written at some time, or were put back after that. Pages that went to swap count: they are
+//! not present, and written all the same.
+
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    ioctl::{Ioctl, IoctlOutput, Opcode, opcode},
+    mm::{Advice, madvise},
+};
+use std::{ffi::c_void, fs::File, mem::MaybeUninit, ptr};
+
+/// `struct page_region` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `struct pm_scan_arg` of `linux/fs.h`.
+#[repr(C)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+const FILE: u64 = 1 << 2;
+const PRESENT: u64 = 1 << 3;
+const SWAPPED: u64 = 1 << 4;
+const ZERO: u64 = 1 << 5;
+
+// SAFETY: the opcode is that of `PAGEMAP_SCAN`, whose argument this is, laid out as the kernel's; the kernel writes to
+// `walk_end` and to the `vec_len` regions at `vec`, which `Pages::restore` keeps alive across the call. The output is the
+// count that the kernel returns.
+unsafe impl Ioctl for &mut Scan {
+    type Output = usize;
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        opcode::read_write::<Scan>(b'f', 16)
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        ptr::from_mut(*self).cast()
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<usize> {
+        usize::try_from(out).map_err(|_| Errno::INVAL)
+    }
+}
+
+/// This process's map of pages.
+pub(crate) struct Pages {
+    map: File,
+    page: usize,
+}
+
+impl Pages {
+    /// None if this kernel does not tell.
+    pub(crate) fn open() -> Option<Self> {
+        let map = rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let pages = Self {
+            map: map.into(),
+            page: rustix::param::page_size(),
+        };
+        let mut regions = [MaybeUninit::uninit()];
+        pages.scan(0, 0, 1, &mut regions).ok()?;
+        Some(pages)
+    }
+
+    /// Where the scan ended, and what it found before: at most `most` pages.
+    fn scan<'a>(
+        &self,
+        start: usize,
+        end: usize,
+        most: usize,
+        regions: &'a mut [MaybeUninit<Region>],
+    ) -> rustix::io::Result<(usize, &'a [Region])> {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            flags: 0,
+            start: start as u64,
+            end: end as u64,
+            walk_end: 0,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            max_pages: most as u64,
+            category_inverted: ZERO | FILE,
+            category_mask: ZERO | FILE,
+            category_anyof_mask: PRESENT | SWAPPED,
+            return_mask: 0,
+        };
+        // SAFETY: see the implementation of `Ioctl`; `regions` outlives the call.
+        let found = unsafe { rustix::ioctl::ioctl(&self.map, &mut scan) }?;
+        let found = &regions[..found.min(regions.len())];
+        // SAFETY: the kernel has filled as many regions as it returned.
+        let found = unsafe { &*(ptr::from_ref(found) as *const [Region]) };
+        Ok((scan.walk_end as usize, found))
+    }
+
+    /// Makes memory equal to `image` at `at` and zero elsewhere, if no more than `most` bytes of pages were ever written.
+    /// Otherwise, and if the kernel fails, the answer is false and the memory is in between.
+    pub(crate) fn restore(&self, memory: &mut [u8], image: &[u8], at: usize, most: usize) -> bool {
+        const REGIONS: usize = 32;
+        let range = memory.as_mut_ptr_range();
+        let (base, end) = (range.start as usize, range.end as usize);
+        let mut left = most / self.page;
+        let mut start = base;
+        while start < end {
+            let mut regions = [MaybeUninit::uninit(); REGIONS];
+            let Ok((walked, found)) = self.scan(start, end, left, &mut regions) else {
+                return false;
+            };
+            for region in found {
+                let (from, to) = (region.start as usize - base, region.end as usize - base);
+                left = left.saturating_sub((to - from) / self.page);
+                restore(&mut memory[from..to], image, at, from);
+            }
+            if walked >= end {
+                return true;
+            }
+            if found.len() < REGIONS || left == 0 {
+                // It stopped for the number of pages.
+                return false;
+            }
+            start = walked;
+        }
+        true
+    }
+}
+
+/// Lets go of what reading an instance's memory has mapped: each page that is there lengthens every later scan. To be
+/// called with page-aligned memory whose content nobody needs any more.
+pub(crate) fn release(memory: &mut [u8]) {
+    // SAFETY: within a live mapping, exclusively borrowed; the pages become what the mapping gives by itself, which is
+    // initialised memory.
+    let released = unsafe { madvise(memory.as_mut_ptr().cast(), memory.len(), Advice::LinuxDontNeed) };
+    debug_assert!(released.is_ok());
+}
+
+/// Fills `part`, which begins at `from` in its memory.
+fn restore(part: &mut [u8], image: &[u8], at: usize, from: usize) {
+    let to = from + part.len();
+    let (first, last) = (at.clamp(from, to), (at + image.len()).clamp(from, to));
+    part[..first - from].fill(0);
+    if first < last {
+        part[first - from..last - from].copy_from_slice(&image[first - at..last - at]);
+    }
+    part[last.max(first) - from..].fill(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+    struct Map(*mut c_void, usize);
+
+    impl Map {
+        fn new(bytes: usize) -> Self {
+            // SAFETY: a new mapping, which nobody else knows.
+            let at = unsafe {
+                mmap_anonymous(
+                    ptr::null_mut(),
+                    bytes,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::PRIVATE,
+                )
+            };
+            Self(at.unwrap(), bytes)
+        }
+
+        fn bytes(&mut self) -> &mut [u8] {
+            // SAFETY: mapped, readable and writable, for as long as `self`.
+            unsafe { std::slice::from_raw_parts_mut(self.0.cast(), self.1) }
+        }
+    }
+
+    impl Drop for Map {
+        fn drop(&mut self) {
+            // SAFETY: mapped by `new`; `bytes` borrows `self`.
+            unsafe { munmap(self.0, self.1) }.unwrap();
+        }
+    }
+
+    fn pages() -> Option<Pages> {
+        let pages = Pages::open();
+        if pages.is_none() {
+            println!("skipped: this kernel has no PAGEMAP_SCAN");
+        }
+        pages
+    }
+
+    #[test]
+    fn written_pages_become_what_they_were() {
+        let Some(pages) = pages() else { return };
+        const PAGE: usize = 4096;
+        // The image begins and ends within pages, and pages lie before, in and after it.
+        let (image, at) = ((0..3 * PAGE).map(|i| i as u8 | 1).collect::<Vec<_>>(), PAGE + 100);
+        let mut expected = vec![0; 200 * PAGE];
+        expected[at..at + image.len()].copy_from_slice(&image);
+        let mut map = Map::new(expected.len());
+        map.bytes().copy_from_slice(&expected);
+        for stride in [1, 2, 3, 7, 50] {
+            for (n, byte) in map.bytes().iter_mut().step_by(stride * 1000).enumerate() {
+                *byte = n as u8 ^ 0x55;
+            }
+            assert!(pages.restore(map.bytes(), &image, at, 200 * PAGE));
+            assert!(map.bytes() == expected, "stride {stride}");
+        }
+    }
+
+    #[test]
+    fn more_regions_than_one_scan_reports() {
+        let Some(pages) = pages() else { return };
+        let mut map = Map::new(400 * 4096);
+        for page in (0..400).step_by(2) {
+            map.bytes()[page * 4096 + page] = 1;
+        }
+        assert!(pages.restore(map.bytes(), &[], 0, 200 * 4096));
+        assert!(map.bytes().iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn too_much_is_left_to_others() {
+        let Some(pages) = pages() else { return };
+        let mut map = Map::new(100 * 4096);
+        map.bytes()[..40 * 4096].fill(1);
+        assert!(!pages.restore(map.bytes(), &[], 0, 39 * 4096));
+        assert!(pages.restore(map.bytes(), &[], 0, 40 * 4096));
+    }
+}
