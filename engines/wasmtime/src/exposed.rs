@@ -45,7 +45,9 @@ fn rewrite(bytes: &[u8]) -> wasmparser::Result<Option<Vec<u8>>> {
             Payload::GlobalSection(section) => {
                 for global in section.clone() {
                     let GlobalType {
-                        content_type, mutable, ..
+                        content_type,
+                        mutable,
+                        ..
                     } = global?.ty;
                     match (mutable, content_type) {
                         (false, _) => {}

@@ -90,7 +90,10 @@ fn enter<'a>(caller: &'a mut Caller<'_, Host>) -> wasmtime::Result<(&'a mut [u8]
     let (bytes, host) = memory.data_and_store_mut(caller);
     host.touched = true;
     let command = host.command.as_mut();
-    Ok((bytes, command.ok_or_else(|| wasmtime::Error::msg("the guest runs without a request"))?))
+    Ok((
+        bytes,
+        command.ok_or_else(|| wasmtime::Error::msg("the guest runs without a request"))?,
+    ))
 }
 
 fn errno(result: Result<Errno, Stop>) -> wasmtime::Result<u32> {

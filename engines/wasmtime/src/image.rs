@@ -52,7 +52,10 @@ pub(crate) struct FirstState {
 impl FirstState {
     pub(crate) fn new(memory: &[u8], globals: Box<[Val]>) -> Self {
         let at = memory.iter().position(|byte| *byte != 0).unwrap_or(0);
-        let end = memory.iter().rposition(|byte| *byte != 0).map_or(at, |last| last + 1);
+        let end = memory
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(at, |last| last + 1);
         Self {
             globals,
             size: memory.len(),

@@ -72,7 +72,12 @@ pub(crate) struct Pages {
 impl Pages {
     /// None if this kernel does not tell.
     pub(crate) fn open() -> Option<Self> {
-        let map = rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let map = rustix::fs::open(
+            "/proc/self/pagemap",
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .ok()?;
         let pages = Self {
             map: map.into(),
             page: rustix::param::page_size(),

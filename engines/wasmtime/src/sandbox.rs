@@ -201,7 +201,11 @@ impl Instance {
         let globals = image
             .globals
             .iter()
-            .map(|export| instance.get_module_export(&mut *store, export).and_then(Extern::into_global))
+            .map(|export| {
+                instance
+                    .get_module_export(&mut *store, export)
+                    .and_then(Extern::into_global)
+            })
             .collect::<Option<Box<[_]>>>()
             .ok_or_else(|| missing("a global"))?;
         Ok(move |store| Self {
@@ -214,7 +218,11 @@ impl Instance {
 
     /// What an instance is whose code has not run.
     pub(crate) fn first_state(mut self) -> FirstState {
-        let globals = self.globals.iter().map(|global| global.get(&mut self.store)).collect();
+        let globals = self
+            .globals
+            .iter()
+            .map(|global| global.get(&mut self.store))
+            .collect();
         let memory = self.memory.data_mut(&mut self.store);
         let state = FirstState::new(memory, globals);
         pages::release(memory);

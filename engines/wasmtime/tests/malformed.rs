@@ -659,6 +659,13 @@ fn by_hand() -> Vec<Case> {
         wat(r#"(memory (export "memory") (export "_start") 1)"#),
     );
     case(
+        "an export of the platform's",
+        Unsupported("`millpond:restorable`"),
+        wat(&format!(
+            r#"{memory} (func (export "_start") (export "millpond:restorable"))"#
+        )),
+    );
+    case(
         "a `_start` that takes",
         Unsupported("takes and returns nothing"),
         wat(&format!(r#"{memory} (func (export "_start") (param i32))"#)),

@@ -37,6 +37,7 @@ cases! {
     standard_input_becomes_standard_output,
     each_sandbox_is_fresh,
     a_sandbox_shows_nothing_of_those_before_it,
+    each_kind_of_state_is_fresh,
     sandboxes_do_not_see_each_other,
     only_the_grant_and_the_request_are_visible,
     random_bytes_differ,
@@ -332,6 +333,133 @@ pub fn a_sandbox_shows_nothing_of_those_before_it(engine: &dyn Engine) {
             }
         }
     });
+}
+
+/// Each kind of state that a module can change, alone: what it declares, how it reads it, how it changes it.
+const STATES: &[(&str, &str, &str)] = &[
+    (
+        "(global $g (mut i32) (i32.const -7))",
+        "(call $say (global.get $g))",
+        "(global.set $g (i32.const 1))",
+    ),
+    (
+        "(global $g (mut i64) (i64.const 0x123456789abcdef0))",
+        "(call $number (i32.const 1) (global.get $g))",
+        "(global.set $g (i64.const 1))",
+    ),
+    (
+        "(global $g (mut f32) (f32.const nan:0x200001))",
+        "(call $say (i32.reinterpret_f32 (global.get $g)))",
+        "(global.set $g (f32.const 1))",
+    ),
+    (
+        "(global $g (mut f64) (f64.const -0))",
+        "(call $number (i32.const 1) (i64.reinterpret_f64 (global.get $g)))",
+        "(global.set $g (f64.const 1))",
+    ),
+    (
+        "(global $other (mut i32) (i32.const 1)) (global $g (mut v128) (v128.const i64x2 3 4))",
+        "(call $number (i32.const 1) (i64x2.extract_lane 1 (global.get $g))) (call $say (global.get $other))",
+        "(global.set $g (v128.const i64x2 5 6)) (global.set $other (i32.const 2))",
+    ),
+    (
+        "(global $g (mut funcref) (ref.null func))",
+        "(call $say (ref.is_null (global.get $g)))",
+        "(global.set $g (ref.func $one))",
+    ),
+    (
+        r#"(data (i32.const 65530) "across a page's end")"#,
+        "(call $print (i32.const 65530) (i32.const 19))",
+        "(memory.fill (i32.const 65530) (i32.const 46) (i32.const 7))",
+    ),
+    (
+        "",
+        "(call $say (i32.load8_u (i32.const 131071)))",
+        "(i32.store8 (i32.const 131071) (i32.const 1))",
+    ),
+    (
+        "",
+        "(call $say (memory.size))",
+        "(drop (memory.grow (i32.const 1)))",
+    ),
+    (
+        r#"(data (i32.const 1024) "first") (data $passive "second")"#,
+        "(call $print (i32.const 1024) (i32.const 6))",
+        "(memory.init $passive (i32.const 1024) (i32.const 0) (i32.const 6))",
+    ),
+    (
+        r#"(data $passive "bytes")"#,
+        "(memory.init $passive (i32.const 1024) (i32.const 0) (i32.const 5)) (call $print (i32.const 1024) (i32.const 5))",
+        "(data.drop $passive)",
+    ),
+    (
+        "",
+        "(call $say (call_indirect $table (type $number) (i32.const 0)))",
+        "(table.set $table (i32.const 0) (ref.func $one))",
+    ),
+    (
+        "",
+        "(call $say (table.size $table))",
+        "(drop (table.grow $table (ref.func $one) (i32.const 2)))",
+    ),
+    (
+        "",
+        "(call $say (ref.is_null (table.get $table (i32.const 3))))",
+        "(table.fill $table (i32.const 2) (ref.func $one) (i32.const 2))",
+    ),
+    (
+        "",
+        "(call $say (call_indirect $table (type $number) (i32.const 1)))",
+        "(table.copy $table $table (i32.const 1) (i32.const 0) (i32.const 1))",
+    ),
+    (
+        "(elem $segment func $one)",
+        "(call $say (call_indirect $table (type $number) (i32.const 0)))",
+        "(table.init $table $segment (i32.const 0) (i32.const 0) (i32.const 1))",
+    ),
+    (
+        "(elem $segment func $one)",
+        "(table.init $table $segment (i32.const 2) (i32.const 0) (i32.const 1))
+        (call $say (call_indirect $table (type $number) (i32.const 2)))",
+        "(elem.drop $segment)",
+    ),
+    (
+        "(global $g (mut i32) (i32.const 0)) (func $begin (global.set $g (i32.const 5))) (start $begin)",
+        "(call $say (global.get $g))",
+        "(global.set $g (i32.const 6))",
+    ),
+];
+
+/// Whatever a request changed, the next finds as the module says; also after a request that left by `proc_exit(0)`, and
+/// also after one that wrote to much memory besides.
+pub fn each_kind_of_state_is_fresh(engine: &dyn Engine) {
+    for (declared, read, change) in STATES {
+        let much = "(memory.fill (i32.const 2048) (i32.const 7) (i32.const 60000))
+            (memory.fill (i32.const 65600) (i32.const 7) (i32.const 65000))";
+        for more in ["", much, "(call $proc_exit (i32.const 0))"] {
+            let image = image(
+                engine,
+                &command(&format!(
+                    r#"(type $number (func (result i32)))
+                    (table $table 4 funcref)
+                    (elem (table $table) (i32.const 0) func $zero $two)
+                    (elem declare func $one)
+                    (func $zero (result i32) (i32.const 0))
+                    (func $one (result i32) (i32.const 1))
+                    (func $two (result i32) (i32.const 2))
+                    {declared}
+                    (func (export "_start") {read} {change} {more})"#
+                )),
+            );
+            ticking(engine, || {
+                let first = answer(&image, &grant(), b"");
+                assert!(!first.is_empty(), "{read} says something");
+                for _ in 0..5 {
+                    assert_eq!(answer(&image, &grant(), b""), first, "after {change}");
+                }
+            });
+        }
+    }
 }
 
 /// Sandboxes that take turns keep what they wrote, and read nothing that another wrote.
