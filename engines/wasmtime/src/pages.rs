@@ -125,7 +125,8 @@ impl Pages {
         let (base, end) = (range.start as usize, range.end as usize);
         let mut left = most / self.page;
         let mut start = base;
-        while start < end {
+        // To the kernel, no pages are as many as there are.
+        while start < end && left > 0 {
             let mut regions = [MaybeUninit::uninit(); REGIONS];
             let Ok((walked, found)) = self.scan(start, end, left, &mut regions) else {
                 return false;
@@ -138,13 +139,13 @@ impl Pages {
             if walked >= end {
                 return true;
             }
-            if found.len() < REGIONS || left == 0 {
+            if found.len() < REGIONS {
                 // It stopped for the number of pages.
                 return false;
             }
             start = walked;
         }
-        true
+        start >= end
     }
 }
 
@@ -245,7 +246,9 @@ mod tests {
         let Some(pages) = pages() else { return };
         let mut map = Map::new(100 * 4096);
         map.bytes()[..40 * 4096].fill(1);
-        assert!(!pages.restore(map.bytes(), &[], 0, 39 * 4096));
+        for most in [0, 1, 4095, 39 * 4096] {
+            assert!(!pages.restore(map.bytes(), &[], 0, most));
+        }
         assert!(pages.restore(map.bytes(), &[], 0, 40 * 4096));
     }
 }
