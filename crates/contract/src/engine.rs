@@ -1,12 +1,7 @@
 //! The seam between the worker and whatever runs code.
 
 use crate::{ByteSize, Digest, Fault, Grant, Input};
-use std::{
-    fmt, fs,
-    sync::Arc,
-    task::Waker,
-    time::{Duration, Instant},
-};
+use std::{fmt, fs, sync::Arc, task::Waker, time::Instant};
 
 /// One worker thread, numbered from 0 in the order of `--cores`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,15 +73,15 @@ pub trait Image: Send + Sync {
 /// One running instance of untrusted code. It stays on the core that made it.
 ///
 /// # Contract
-/// - `run` never blocks and returns at the latest a tick after `quantum` is over.
+/// - `run` never blocks and returns at the latest a tick after `until`.
 /// - After [`Step::Preempted`] the sandbox can be run again at once.
 /// - After [`Step::Waiting`] it is run again when the waker was woken or its moment has come; running it earlier is
 ///   harmless. A sandbox never arms timers of its own: the worker has one for all.
 /// - After [`Step::Done`] or [`Step::Fault`] it is not run again unless [`Sandbox::renew`] took it back.
 /// - Dropping it at any step frees all it had, and the host is none the worse.
 pub trait Sandbox {
-    /// Runs until the code ends, waits, or has used its quantum.
-    fn run(&mut self, waker: &Waker, quantum: Duration) -> Step;
+    /// Runs until the code ends, waits, or has used its quantum, which ends at that moment.
+    fn run(&mut self, waker: &Waker, until: Instant) -> Step;
 
     /// What it has used so far, for a sandbox that is dropped before its end.
     fn usage(&self) -> Usage {

@@ -17,7 +17,8 @@ struct Span {
 /// What a request says before its body.
 #[derive(Clone, Debug)]
 pub struct Head {
-    buffer: Box<[u8]>,
+    // Not boxed: giving back the capacity that was guessed costs more than it saves.
+    buffer: Vec<u8>,
     method: Span,
     target: Span,
     script: u32,
@@ -72,7 +73,7 @@ impl HeadBuilder {
         let target = &self.buffer[self.target.start as usize..self.target.end as usize];
         let path_end = offset(target.iter().position(|b| *b == b'?').unwrap_or(target.len()));
         Head {
-            buffer: self.buffer.into_boxed_slice(),
+            buffer: self.buffer,
             method: self.method,
             target: self.target,
             script: 0,

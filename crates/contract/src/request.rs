@@ -2,7 +2,7 @@
 
 use crate::Head;
 use bytes::Bytes;
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 /// What a sandbox is given.
 pub struct Input {
@@ -29,7 +29,7 @@ pub struct ResponseHead {
     /// 100 to 999.
     pub status: u16,
     /// Names are tokens, values have no control characters but tab: whoever makes a head checks that.
-    pub headers: Vec<(String, Vec<u8>)>,
+    pub headers: Vec<(Cow<'static, str>, Bytes)>,
 }
 
 /// Where everything goes that a sandbox says.

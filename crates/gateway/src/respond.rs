@@ -127,7 +127,7 @@ fn success(
     let ours = [("Server-Timing", timing), ("X-Request-Id", &id_text[..])];
     let theirs = headers
         .iter()
-        .map(|(name, value)| (name.as_str(), value.as_slice()));
+        .map(|(name, value)| (name.as_ref(), value.as_ref()));
     let theirs = theirs.filter(|(name, _)| !ours.iter().any(|(our, _)| our.eq_ignore_ascii_case(name)));
     match write_head(connection.output.head(), &line, theirs.chain(ours)) {
         Ok(true) => body.into_iter().for_each(|piece| connection.output.body(piece)),

@@ -32,7 +32,7 @@ pub(crate) fn parse(output: Bytes, method: &str) -> Result<(ResponseHead, Bytes)
     let mut location = false;
     let mut content_type = false;
     let mut content_length: Option<u64> = None;
-    let mut headers: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut headers = Vec::new();
     let mut fields = 0;
     let mut at = 0;
     loop {
@@ -95,7 +95,7 @@ pub(crate) fn parse(output: Bytes, method: &str) -> Result<(ResponseHead, Bytes)
                 if std::mem::replace(seen, true) {
                     return Err(again());
                 }
-                headers.push((name.to_owned(), value.to_vec()));
+                headers.push((name.to_owned().into(), output.slice_ref(value)));
             }
         }
     }
@@ -171,7 +171,10 @@ mod tests {
         let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
         Ok((
             head.status,
-            head.headers.into_iter().map(|(n, v)| (n, text(v))).collect(),
+            head.headers
+                .into_iter()
+                .map(|(n, v)| (n.into_owned(), text(v.into())))
+                .collect(),
             body.to_vec(),
         ))
     }

@@ -136,7 +136,7 @@ fn output_becomes_the_body_in_one_piece() {
     let head = record.head.clone().unwrap();
     assert_eq!(
         (head.status, head.headers),
-        (200, vec![("content-type".to_owned(), b"text/plain".to_vec())])
+        (200, vec![("content-type".into(), "text/plain".into())])
     );
 }
 

@@ -667,7 +667,7 @@ impl<F: Front> Core<F> {
         self.turn += 1;
         self.queues.seat().turn.store(self.turn, Ordering::SeqCst);
         self.alarm.guest_runs();
-        let step = live.sandbox.run(&self.wakers[place], quantum);
+        let step = live.sandbox.run(&self.wakers[place], now + quantum);
         self.turn += 1;
         self.queues.seat().turn.store(self.turn, Ordering::Release);
         let end = Instant::now();

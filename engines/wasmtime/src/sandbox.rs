@@ -14,7 +14,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
-    time::Duration,
+    time::Instant,
 };
 use wasi::{Command, Stop};
 use wasmtime::{Extern, Global, Memory, Store, Trap, TypedFunc, UpdateDeadline, WasmBacktrace};
@@ -76,12 +76,12 @@ impl Drop for Running {
 }
 
 impl Sandbox for Running {
-    fn run(&mut self, waker: &Waker, quantum: Duration) -> Step {
+    fn run(&mut self, waker: &Waker, until: Instant) -> Step {
         let State::Active(future) = &mut self.state else {
             let reason = "it was run after its end".into();
             return Step::Fault(Fault::Trap { reason }, self.usage);
         };
-        turn::begin(quantum, self.usage);
+        turn::begin(until, self.usage);
         let polled = future.as_mut().poll(&mut Context::from_waker(waker));
         self.usage = turn::usage();
         match polled {

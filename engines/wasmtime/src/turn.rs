@@ -1,10 +1,7 @@
 //! What the code inside a sandbox's future tells [`contract::Sandbox::run`] about the turn it is in.
 
 use contract::Usage;
-use std::{
-    cell::Cell,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, time::Instant};
 
 #[derive(Default)]
 struct Turn {
@@ -28,9 +25,9 @@ thread_local! {
 }
 
 /// A turn begins on this thread, of a sandbox that has used this so far.
-pub(crate) fn begin(quantum: Duration, usage: Usage) {
+pub(crate) fn begin(until: Instant, usage: Usage) {
     TURN.with(|turn| {
-        turn.ends.set(Instant::now().checked_add(quantum));
+        turn.ends.set(Some(until));
         turn.preempted.set(false);
         turn.wakes.set(None);
         turn.started.set(usage.started);

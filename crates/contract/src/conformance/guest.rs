@@ -248,7 +248,7 @@ impl Running {
 
     /// One turn.
     pub fn step(&mut self) -> Step {
-        let step = self.sandbox.run(&self.waker, QUANTUM);
+        let step = self.sandbox.run(&self.waker, Instant::now() + QUANTUM);
         match step {
             Step::Preempted => self.preempted += 1,
             Step::Waiting { .. } => self.waited += 1,

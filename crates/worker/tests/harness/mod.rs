@@ -391,7 +391,7 @@ impl FakeSandbox {
 }
 
 impl Sandbox for FakeSandbox {
-    fn run(&mut self, waker: &Waker, _: Duration) -> Step {
+    fn run(&mut self, waker: &Waker, _: Instant) -> Step {
         let core = CORE.get().expect("sandboxes run on cores");
         assert_eq!(
             *self.core.get_or_insert(core),
