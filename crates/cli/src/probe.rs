@@ -77,6 +77,7 @@ pub(crate) fn all() -> Vec<Finding> {
         maps(),
         files(),
         pagemap_scan(),
+        swap(),
         user_namespaces(),
         landlock_abi(),
         seccomp(),
@@ -277,6 +278,21 @@ fn files() -> Finding {
         found,
         "connections: each takes one",
         "raise the hard limit: LimitNOFILE= of a systemd service, or limits.conf",
+    )
+}
+
+fn swap() -> Finding {
+    let areas = read("/proc/swaps").map_or(0, |text| text.lines().skip(1).count());
+    let (state, found) = match areas {
+        0 => (State::Ok, "off".to_owned()),
+        _ => (State::Limited, format!("on, {areas} areas")),
+    };
+    Finding::new(
+        "no swap",
+        state,
+        found,
+        "cleaning what sandboxes wrote the fast way in all cases; a node must start with swap as it will stay",
+        "swapoff -a, or leave it: some functions' sandboxes then start more slowly",
     )
 }
 

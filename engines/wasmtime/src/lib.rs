@@ -1,16 +1,19 @@
 //! The Wasmtime engine: Cranelift code, pooled memory with copy-on-write images, preemption by epochs.
 //!
 //! What is slow happens once: [`contract::Engine::compile`] checks a module and compiles it, `load` maps the code and
-//! resolves its imports into an `InstancePre`. A request then costs a store, an instance in a pooled slot and a fiber;
-//! SPECIFICATION.md has the numbers.
+//! resolves its imports into an `InstancePre`. A request then costs a store, an instance in a pooled slot and a fiber; or,
+//! for most modules, only putting back what the last request changed. SPECIFICATION.md has the numbers.
 //!
-//! Three things are not obvious:
+//! Four things are not obvious:
 //!
 //! - A sandbox is a future that owns its `Store` and is polled by [`contract::Sandbox::run`] alone. A pending future says
 //!   nothing of why: an epoch's yield wakes its own waker. So the epoch callback and the host calls leave word in a
 //!   thread-local [`turn::Turn`], which works because a sandbox never leaves its thread.
 //! - The epoch is one counter for all cores. The worker's ticker raises it when some guest has run for long; every other
 //!   guest's callback then looks at the clock and goes on until its own quantum is over.
+//! - An instance whose state is all within the host's reach ([`exposed`]) is restored when its request has ended and waits
+//!   for the next ([`idle`]): its written pages ([`pages`]) and its globals become what they were. What cannot be restored
+//!   is dropped. Freshness is a promise to requests: the conformance suite dirties each kind of state that there is.
 //! - Host calls find the guest's memory through a handle noted after instantiation, not by name: the look-up costs
 //!   more than most calls.
 
