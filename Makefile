@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench build guests examples demo test test-long lint bench bench-node generate clean
+.PHONY: help setup setup-bench build guests examples demo test test-long lint bench bench-node generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
@@ -52,10 +52,15 @@ lint: build ## Check the format, clippy's word, the floors, and that generated f
 	$(XTASK) floors
 	$(XTASK) schema --check
 	$(XTASK) spec --check
+	$(XTASK) docs --check
 
-generate: build ## Write the generated files anew: schemas, and the table of SPECIFICATION.md
+generate: build ## Write the generated files anew: schemas, the table of SPECIFICATION.md, reference pages of docs/
 	$(XTASK) schema
 	$(XTASK) spec
+	$(XTASK) docs
+
+docs: build/tools/bin/mdbook ## Build the manual of docs/ as a site in build/docs
+	build/tools/bin/mdbook build docs
 
 bench: bench-node ## Measure everything that SPECIFICATION.md promises
 
@@ -70,6 +75,10 @@ clean: ## Delete what was built
 
 build/tools/bin/cargo-deny:
 	cargo install --locked --root build/tools --version 0.20.2 cargo-deny
+
+# Without the features that serve and watch, which would double what is compiled.
+build/tools/bin/mdbook:
+	cargo install --locked --root build/tools --version 0.5.4 --no-default-features --features search mdbook
 
 # --- guests: small programs that the tests and benches run -----------------------------------------------------------
 

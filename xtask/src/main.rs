@@ -1,10 +1,11 @@
-//! Chores of this repository: `cargo xtask floors`, `cargo xtask spec`, `cargo xtask schema`.
+//! Chores of this repository: `cargo xtask floors`, `cargo xtask spec`, `cargo xtask schema`, `cargo xtask docs`.
 //!
 //! Each is a pure function from what was read to what is wrong or what is to be written, with a thin shell around it;
 //! `--check` writes nothing and fails when a generated file is stale.
 
 #![forbid(unsafe_code)]
 
+mod docs;
 mod floors;
 mod generated;
 mod schema;
@@ -16,7 +17,8 @@ use std::{env, path::Path, process::ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask floors            no crate depends upwards or sideways; see ARCHITECTURE.md
        cargo xtask spec [--check]    the table of SPECIFICATION.md, from bench/results/*.json
-       cargo xtask schema [--check]  docs/manifest.schema.json and docs/openapi.json, from the code";
+       cargo xtask schema [--check]  docs/manifest.schema.json and docs/openapi.json, from the code
+       cargo xtask docs [--check]    generated pages of docs/src; every error code is explained, every link leads somewhere";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
         ["spec", "--check"] => spec::run(root, Mode::Check),
         ["schema"] => schema::run(root, Mode::Write),
         ["schema", "--check"] => schema::run(root, Mode::Check),
+        ["docs"] => docs::run(root, Mode::Write),
+        ["docs", "--check"] => docs::run(root, Mode::Check),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

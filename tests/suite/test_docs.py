@@ -1,0 +1,159 @@
+"""The manual tells the truth: its commands are run, the outputs it shows compared, its tables held against a node.
+
+In the pages of `docs/src` a fenced block that is marked takes part, in the order of the page:
+
+- `c,file=NAME`: is written to a file in the current folder;
+- `sh,run`: is run by bash and must succeed; with `fails` it must not. `cd` holds for later blocks;
+- `text,output`: is what the block before it printed; `…` stands for anything;
+- `toml,config`: is a configuration file with every key.
+"""
+
+import os
+import re
+import subprocess
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from harness import MILLPOND, PATIENCE, ROOT, clean_environment, cli
+
+PAGES = ROOT / "docs" / "src"
+MARKS = {"run", "fails", "output", "config", "file"}
+
+
+@dataclass
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    marks: dict
+    text: str
+    place: str
+
+
+def blocks(page):
+    """The marked blocks of a page, in order."""
+    found, block = [], None
+    for number, line in enumerate((PAGES / page).read_text().splitlines(), 1):
+        if block is not None and line == "```":
+            if block.marks:
+                found.append(block)
+            block = None
+        elif block is not None:
+            block.text += line + "\n"
+        elif line.startswith("```"):
+            language, *marks = line.removeprefix("```").split(",")
+            marks = dict(mark.partition("=")[::2] for mark in marks)
+            assert marks.keys() <= MARKS, f"{page}:{number}: a mark that this test does not know: {line}"
+            block = Block(language, marks, "", f"docs/src/{page}:{number}")
+    assert block is None, f"{page} ends in a block"
+    return found
+
+
+def all_pages():
+    return sorted(str(path.relative_to(PAGES)) for path in PAGES.rglob("*.md"))
+
+
+def matches(shown, printed):
+    """Whether a program printed what the manual shows."""
+    pattern = ".*".join(re.escape(part) for part in shown.strip().split("…"))
+    return re.fullmatch(pattern, printed.strip(), re.DOTALL)
+
+
+class Reader:
+    """Does what a page says, on a node whose ports are not those of the page."""
+
+    def __init__(self, node, folder):
+        self.folder = folder
+        self.state = folder / ".folder"
+        self.printed = None
+        self.addresses = [("127.0.0.1:8080", "{}:{}".format(*node.listen)), ("127.0.0.1:9080", "{}:{}".format(*node.admin))]
+        channel = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
+        self.environment = clean_environment() | {
+            "PATH": f"{MILLPOND.parent}{os.pathsep}{os.environ['PATH']}",
+            "MILLPOND_ADMIN": self.addresses[1][1],
+            "RUSTUP_TOOLCHAIN": channel,
+        }
+
+    def do(self, block):
+        if "file" in block.marks:
+            (self.folder / block.marks["file"]).write_text(block.text)
+        elif "run" in block.marks:
+            self.run(block)
+        elif "output" in block.marks:
+            assert self.printed is not None, f"{block.place} is the output of nothing"
+            assert matches(block.text, self.printed), f"{block.place} shows\n{block.text}\nbut this was printed:\n{self.printed}"
+            self.printed = None
+
+    def run(self, block):
+        script = block.text
+        for written, real in self.addresses:
+            script = script.replace(written, real)
+        done = subprocess.run(
+            ["bash", "-e", "-c", f"trap 'pwd > {self.state}' EXIT\n{script}"],
+            cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE, check=False,
+        )
+        self.printed = done.stdout.decode().replace("\r\n", "\n")
+        for written, real in self.addresses:
+            self.printed = self.printed.replace(real, written)
+        assert (done.returncode != 0) == ("fails" in block.marks), f"{block.place} ended with {done.returncode}:\n{self.printed}"
+        self.folder = Path(self.state.read_text().strip())
+
+
+@pytest.mark.parametrize("page", [page for page in all_pages() if any("run" in block.marks for block in blocks(page))])
+def test_what_a_page_shows_happens(page, make_node, tmp_path):
+    folder = tmp_path / "page"
+    folder.mkdir()
+    reader = Reader(make_node(), folder)
+    for block in blocks(page):
+        reader.do(block)
+
+
+def test_there_are_pages_to_try():
+    assert any("output" in block.marks for block in blocks("getting-started.md"))
+
+
+def test_outputs_are_compared():
+    assert matches("a … c\n", "a b c")
+    assert matches("…\nlast\n", "first\nsecond\nlast\n")
+    assert not matches("a\n", "a b\n")
+
+
+def test_the_configuration_has_every_key(make_node, tmp_path):
+    (block,) = (block for page in all_pages() for block in blocks(page) if "config" in block.marks)
+    shown = tomllib.loads(block.text)
+    # A node names all keys when it is given one that it does not know.
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("not_a_key = 1\n")
+    refused = cli("serve", "--config", wrong, "--data", tmp_path / "data")
+    assert refused.returncode == 2
+    known = set(re.findall(r"`([a-z_]+)`", refused.stderr.decode().partition("expected")[2]))
+    assert set(shown) == known
+    # The ports are the harness's. The token holds.
+    node = make_node(config=block.text, token=None)
+    assert node.control("GET", "/v1/node").problem(401, "unauthorized")
+    assert node.control("GET", "/v1/node", headers={"Authorization": f"Bearer {shown['admin_token']}"}).status == 200
+
+
+def test_the_metrics_are_those_of_a_node(make_node):
+    node = make_node()
+    application = node.deploy("shop", {"ping": "ping", "bad": "exit3"})
+    assert application.call("ping").status == 200
+    application.call("bad").problem(502, "function-exit")
+    node.request("GET", "/nowhere").problem(404, "route-unknown")
+    page = node.control("GET", "/metrics").text
+
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    labels = {}
+    for name, text in re.findall(r"^([a-z_]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
+        family = name if name in types else re.sub(r"_(bucket|sum|count)$", "", name)
+        labels.setdefault(family, set()).update(set(re.findall(r'([a-z_]+)="', text)) - {"le"})
+    explained = {}
+    for line in (PAGES / "reference" / "metrics.md").read_text().splitlines():
+        if line.startswith("| `"):
+            name, kind, _, listed, _ = (cell.strip() for cell in line.strip("|").split("|"))
+            explained[name.strip("`")] = (kind, set(re.findall(r"`([a-z_]+)`", listed)))
+    assert {name: kind for name, (kind, _) in explained.items()} == types
+    assert {name: explained[name][1] for name in labels} == labels
