@@ -4,7 +4,7 @@ In the pages of `docs/src` a fenced block that is marked takes part, in the orde
 
 - `c,file=NAME`: is written to a file in the current folder;
 - `sh,run`: is run by bash and must succeed; with `fails` it must not. `cd` holds for later blocks;
-- `text,output`: is what the block before it printed; `…` stands for anything;
+- `text,output`: is what the block before it printed; `…` stands for anything in a line, and alone in a line for any lines;
 - `toml,config`: is a configuration file with every key.
 """
 
@@ -56,9 +56,14 @@ def all_pages():
 
 
 def matches(shown, printed):
-    """Whether a program printed what the manual shows."""
-    pattern = ".*".join(re.escape(part) for part in shown.strip().split("…"))
-    return re.fullmatch(pattern, printed.strip(), re.DOTALL)
+    """Whether a program printed what the manual shows: `…` is anything in a line, alone in a line any lines or none."""
+    pattern = ""
+    for line in shown.strip().split("\n"):
+        if line == "…":
+            pattern += "(?:.*\n)*"
+        else:
+            pattern += ".*".join(re.escape(part) for part in line.split("…")) + "\n"
+    return re.fullmatch(pattern, printed.strip() + "\n")
 
 
 class Reader:
@@ -118,7 +123,9 @@ def test_there_are_pages_to_try():
 def test_outputs_are_compared():
     assert matches("a … c\n", "a b c")
     assert matches("…\nlast\n", "first\nsecond\nlast\n")
+    assert matches("…\nlast\n", "last")
     assert not matches("a\n", "a b\n")
+    assert not matches("a …\n", "a b\nc\n")
 
 
 def test_the_configuration_has_every_key(make_node, tmp_path):

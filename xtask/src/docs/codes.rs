@@ -18,7 +18,7 @@ const MAKINGS: [&str; 4] = [
     r#"\bforbidden\(\s*"([a-z][a-z0-9-]*)""#,
     // A manifest's fault.
     r#"(?:Diagnostic::new|self\.check|self\.refuse|self\.value_fault|self\.unreadable|\bErr\(|\{)\s*\(?\s*"([a-z]+(?:-[a-z]+)*)"\s*,"#,
-    r#"\bconst PLATFORM: &str = "([a-z-]+)""#,
+    r#"\bconst (?:PLATFORM|CODE): &str = "([a-z-]+)""#,
 ];
 
 /// The whole of a function that maps errors to codes.
