@@ -5,7 +5,7 @@
 //! - the names of things ([`Name`], [`FunctionId`], [`RequestId`], [`Digest`], [`ByteSize`]),
 //! - what a request looks like on its way to a sandbox ([`Head`], [`Input`], [`ResponseSink`]),
 //! - what a sandbox may do ([`Grant`], [`Limits`]) and how it ended ([`Step`], [`Usage`], [`Fault`]),
-//! - the seams: [`Engine`] / [`Image`] / [`Sandbox`], [`Policy`], [`Store`].
+//! - the seams: [`Engine`] / [`Image`] / [`Sandbox`], [`Policy`], [`Store`], [`Log`].
 //!
 //! A seam's contract is prose on its trait, and a conformance suite in `conformance` (a feature of
 //! that name) that every implementation runs unchanged.
@@ -16,6 +16,7 @@ mod engine;
 mod fault;
 mod grant;
 mod head;
+mod log;
 mod names;
 mod policy;
 mod problem;
@@ -35,6 +36,7 @@ pub use engine::{
 pub use fault::Fault;
 pub use grant::{Grant, Limits, Protocol, is_reserved_variable};
 pub use head::{Head, HeadBuilder};
+pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tail};
 pub use names::{Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber};
 pub use policy::{Admission, Job, Load, Policy, Rank, Refusal, Stop, Time};
 pub use problem::Problem;

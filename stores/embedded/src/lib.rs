@@ -1,12 +1,13 @@
-//! The embedded metadata store: [`contract::Store`] in one file of the node's data folder, on redb.
+//! The embedded metadata store and logs: [`contract::Store`] and [`contract::Log`] in one file of the node's data folder,
+//! on redb.
 //!
 //! Reads run on the caller's thread against redb's snapshots. Changes go to one writer thread:
 //!
 //! 1. a caller puts its change into a bounded queue (when it is full the caller waits: it would wait for the disk anyway),
 //! 2. the writer takes all that wait, up to [`BATCH`], and applies them one after the other to one transaction, each with
-//!    its own revision and its own verdict on its expectation,
+//!    its own verdict: a revision if its expectation holds, a position if it appends to a log,
 //! 3. one commit, one flush to the disk, for all of them,
-//! 4. watchers are told, then the callers: whoever has an answer can rely on the disk and on the watchers' order.
+//! 4. watchers and tails are told, then the callers: whoever has an answer can rely on the disk and on the watchers' order.
 //!
 //! A crash leaves the state of some commit: a change is whole or absent, and all that was answered is there.
 //!
@@ -15,21 +16,25 @@
 
 #![forbid(unsafe_code)]
 
+mod log;
 mod writer;
 
+pub use log::LOG_QUEUE_BYTES;
+
 use contract::{Change, Entry, Expect, Revision, Store, StoreError, Watch};
-use redb::{Database, DatabaseError, ReadableDatabase, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, TableDefinition, TableError};
 use std::{
     fs, io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, PoisonError,
+        atomic::AtomicUsize,
         mpsc::{self, SyncSender},
     },
     thread::JoinHandle,
 };
-use writer::{Command, Operation, Watcher};
+use writer::{Audience, Command, Operation, Refused, Verdict, Watcher};
 
 /// Changes that share one flush at most.
 pub const BATCH: usize = 256;
@@ -41,7 +46,7 @@ pub const WATCH_LAG: usize = 16 * 1024;
 /// Bytes of the file that are kept in memory. Metadata is small, and read once at start.
 const CACHE: usize = 1 << 20;
 
-const KEY_LIMIT: usize = 512;
+const NAME_LIMIT: usize = 512;
 const VALUE_LIMIT: usize = 1 << 20;
 
 /// A key's revision and value.
@@ -49,6 +54,10 @@ const ENTRIES: TableDefinition<'_, &str, (u64, &[u8])> = TableDefinition::new("e
 /// Under `revision` the store's last revision.
 const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
 const REVISION: &str = "revision";
+/// A record, under its log and position.
+const RECORDS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("records");
+/// A log's first position, its end, and the bytes of its records.
+const LOGS: TableDefinition<'_, &str, (u64, u64, u64)> = TableDefinition::new("logs");
 
 /// The store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +113,9 @@ impl OpenError {
 /// The store. Dropping it waits for the changes that are under way.
 pub struct Embedded {
     database: Arc<Database>,
-    watchers: Arc<Mutex<Vec<Watcher>>>,
+    audience: Arc<Audience>,
+    /// Bytes that appends which nobody waits for have in the queue.
+    queued: Arc<AtomicUsize>,
     /// `None` only while dropping.
     queue: Option<SyncSender<Command>>,
     writer: Option<JoinHandle<()>>,
@@ -124,9 +135,9 @@ impl Embedded {
             })
         })?;
         let database = Arc::new(database);
-        let watchers = Arc::new(Mutex::new(Vec::new()));
+        let audience = Arc::new(Audience::default());
         let (queue, commands) = mpsc::sync_channel(BATCH);
-        let writer = writer::Writer::new(Arc::clone(&database), Arc::clone(&watchers), revision);
+        let writer = writer::Writer::new(Arc::clone(&database), Arc::clone(&audience), revision);
         let writer = std::thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || writer.run(&commands))
@@ -136,30 +147,41 @@ impl Embedded {
             })?;
         Ok(Self {
             database,
-            watchers,
+            audience,
+            queued: Arc::default(),
             queue: Some(queue),
             writer: Some(writer),
         })
     }
 
-    fn change(&self, operation: Operation, expect: Expect) -> Result<Revision, StoreError> {
-        let stopped = |key: &str| {
-            StoreError::storage(
+    /// Hands an operation to the writer and waits for its verdict; `None` if the writer has stopped.
+    fn submit(&self, operation: Operation) -> Option<Verdict> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        let command = Command {
+            operation,
+            reply: Box::new(move |verdict| {
+                // Whoever asked may have gone.
+                let _ = reply.send(verdict);
+            }),
+        };
+        self.queue.as_ref()?.send(command).ok()?;
+        answer.recv().ok()
+    }
+
+    fn change(&self, key: &str, expect: Expect, operation: Operation) -> Result<Revision, StoreError> {
+        match self.submit(operation) {
+            Some(Ok(revision)) => Ok(Revision(revision)),
+            Some(Err(Refused::Conflict(found))) => Err(StoreError::Conflict {
+                key: key.to_owned(),
+                expected: expect,
+                found,
+            }),
+            Some(Err(Refused::Failed(reason))) => Err(StoreError::storage("commit a change", reason)),
+            None => Err(StoreError::storage(
                 format!("change `{key}`"),
                 "its writer has stopped; restart the node",
-            )
-        };
-        let key = operation.key().to_owned();
-        let (reply, answer) = mpsc::sync_channel(1);
-        let queue = self.queue.as_ref().ok_or_else(|| stopped(&key))?;
-        queue
-            .send(Command {
-                operation,
-                expect,
-                reply,
-            })
-            .map_err(|_| stopped(&key))?;
-        answer.recv().map_err(|_| stopped(&key))?
+            )),
+        }
     }
 }
 
@@ -179,9 +201,11 @@ fn open_or_create(path: &Path) -> Result<(Database, u64), OpenError> {
         builder
     };
     let database = if path.try_exists().map_err(io)? {
-        builder()
+        let database = builder()
             .open(path)
-            .map_err(|error: DatabaseError| OpenError::new(path, error.into()))?
+            .map_err(|error: DatabaseError| OpenError::new(path, error.into()))?;
+        add_logs(&database).map_err(|error| OpenError::new(path, error))?;
+        database
     } else {
         let file = fs::File::options()
             .read(true)
@@ -213,6 +237,22 @@ fn initialise(database: &Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(ENTRIES)?;
     transaction.open_table(COUNTERS)?.insert(REVISION, 0)?;
+    transaction.open_table(RECORDS)?;
+    transaction.open_table(LOGS)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// The tables of logs, in a file that was made before there were any.
+fn add_logs(database: &Database) -> Result<(), redb::Error> {
+    match database.begin_read()?.open_table(LOGS) {
+        Ok(_) => return Ok(()),
+        Err(TableError::TableDoesNotExist(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let transaction = database.begin_write()?;
+    transaction.open_table(RECORDS)?;
+    transaction.open_table(LOGS)?;
     transaction.commit()?;
     Ok(())
 }
@@ -226,20 +266,23 @@ fn last_revision(database: &Database) -> Result<u64, redb::Error> {
         .value())
 }
 
+const NAME_RULE: &str = "a name has 1 to 512 bytes, and only a-z, 0-9, `-`, `.`, `_` and `/`";
+
+/// The rule for keys and for the names of logs.
+fn name_is_good(name: &str) -> bool {
+    matches!(name.len(), 1..=NAME_LIMIT)
+        && name
+            .bytes()
+            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/'))
+}
+
 fn check_key(key: &str) -> Result<(), StoreError> {
-    let reason = if key.is_empty() || key.len() > KEY_LIMIT {
-        "a key has 1 to 512 bytes"
-    } else if !key
-        .bytes()
-        .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/'))
-    {
-        "a key has only a-z, 0-9, `-`, `.`, `_` and `/`"
-    } else {
+    if name_is_good(key) {
         return Ok(());
-    };
+    }
     Err(StoreError::Invalid {
         key: key.to_owned(),
-        reason,
+        reason: NAME_RULE,
     })
 }
 
@@ -264,18 +307,21 @@ impl Store for Embedded {
                 reason: "a value has at most 1 MiB",
             });
         }
-        self.change(
-            Operation::Put {
-                key: key.to_owned(),
-                value: value.to_vec(),
-            },
+        let operation = Operation::Put {
+            key: key.to_owned(),
+            value: value.to_vec(),
             expect,
-        )
+        };
+        self.change(key, expect, operation)
     }
 
     fn delete(&self, key: &str, expect: Expect) -> Result<Revision, StoreError> {
         check_key(key)?;
-        self.change(Operation::Delete { key: key.to_owned() }, expect)
+        let operation = Operation::Delete {
+            key: key.to_owned(),
+            expect,
+        };
+        self.change(key, expect, operation)
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
@@ -295,7 +341,11 @@ impl Store for Embedded {
 
     fn watch(&self, prefix: &str) -> Result<Watch, StoreError> {
         let (changes, watch) = mpsc::sync_channel(WATCH_LAG);
-        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watchers = self
+            .audience
+            .watchers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         watchers.push(Watcher {
             prefix: prefix.to_owned(),
             changes,
@@ -316,8 +366,11 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         drop(self.queue.take());
         if let Some(writer) = self.writer.take() {
-            // A writer that panicked has said so already.
-            let _ = writer.join();
+            // The last owner may be something that the writer called; then it ends by itself. A writer that panicked
+            // has said so already.
+            if writer.thread().id() != std::thread::current().id() {
+                let _ = writer.join();
+            }
         }
     }
 }

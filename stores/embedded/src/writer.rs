@@ -1,40 +1,64 @@
 //! The one thread that changes the file.
 
-use crate::{BATCH, COUNTERS, Change, Database, ENTRIES, Entry, Expect, REVISION, Revision, StoreError};
-use redb::ReadableTable;
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    mpsc::{Receiver, SyncSender},
+use crate::{BATCH, COUNTERS, Change, Database, ENTRIES, Entry, Expect, LOGS, RECORDS, REVISION, Revision};
+use redb::{ReadableTable, Table};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, SyncSender, TrySendError},
+    },
 };
 
-/// Bytes of values in one transaction at most, give or take one value.
+/// Bytes of values and records in one transaction at most, give or take one change.
 const BATCH_BYTES: usize = 8 << 20;
 
 pub(crate) enum Operation {
-    Put { key: String, value: Vec<u8> },
-    Delete { key: String },
+    Put {
+        key: String,
+        value: Vec<u8>,
+        expect: Expect,
+    },
+    Delete {
+        key: String,
+        expect: Expect,
+    },
+    Append {
+        log: String,
+        records: Vec<Vec<u8>>,
+    },
+    Trim {
+        log: String,
+        before: u64,
+    },
 }
 
 impl Operation {
-    pub(crate) fn key(&self) -> &str {
-        match self {
-            Self::Put { key, .. } | Self::Delete { key } => key,
-        }
-    }
-
     fn size(&self) -> usize {
         match self {
             Self::Put { value, .. } => value.len(),
-            Self::Delete { .. } => 0,
+            Self::Append { records, .. } => records.iter().map(Vec::len).sum(),
+            Self::Delete { .. } | Self::Trim { .. } => 0,
         }
     }
 }
+
+/// Why an operation did not happen.
+pub(crate) enum Refused {
+    /// The expectation did not hold; this was there.
+    Conflict(Option<Revision>),
+    /// The file failed.
+    Failed(String),
+}
+
+/// A change's revision, an append's first position, or 0 for a trim.
+pub(crate) type Verdict = Result<u64, Refused>;
 
 /// A change that somebody waits for.
 pub(crate) struct Command {
     pub(crate) operation: Operation,
-    pub(crate) expect: Expect,
-    pub(crate) reply: SyncSender<Result<Revision, StoreError>>,
+    /// Told once the verdict is on disk. Runs on the writer's thread.
+    pub(crate) reply: Box<dyn FnOnce(Verdict) + Send>,
 }
 
 pub(crate) struct Watcher {
@@ -42,24 +66,47 @@ pub(crate) struct Watcher {
     pub(crate) changes: SyncSender<Change>,
 }
 
+/// Who wants to know that a log has grown.
+pub(crate) struct Listener {
+    pub(crate) log: String,
+    pub(crate) bell: SyncSender<()>,
+}
+
+/// Who is told of what was committed.
+#[derive(Default)]
+pub(crate) struct Audience {
+    pub(crate) watchers: Mutex<Vec<Watcher>>,
+    pub(crate) listeners: Mutex<Vec<Listener>>,
+}
+
 pub(crate) struct Writer {
     database: Arc<Database>,
-    watchers: Arc<Mutex<Vec<Watcher>>>,
+    audience: Arc<Audience>,
     revision: u64,
 }
 
-/// Each change's verdict in its order, what watchers are told, and the last revision.
+/// What a transaction came to.
 struct Applied {
-    answers: Vec<Result<Revision, StoreError>>,
+    /// Each operation's verdict, in their order.
+    verdicts: Vec<Verdict>,
+    /// What watchers are told.
     changes: Vec<Change>,
+    /// Logs that have grown.
+    grown: HashSet<String>,
+    trimmed: bool,
+    /// The last revision.
     revision: u64,
 }
+
+type Entries<'t> = Table<'t, &'static str, (u64, &'static [u8])>;
+type Records<'t> = Table<'t, (&'static str, u64), &'static [u8]>;
+type Logs<'t> = Table<'t, &'static str, (u64, u64, u64)>;
 
 impl Writer {
-    pub(crate) fn new(database: Arc<Database>, watchers: Arc<Mutex<Vec<Watcher>>>, revision: u64) -> Self {
+    pub(crate) fn new(database: Arc<Database>, audience: Arc<Audience>, revision: u64) -> Self {
         Self {
             database,
-            watchers,
+            audience,
             revision,
         }
     }
@@ -81,75 +128,55 @@ impl Writer {
     fn commit(&mut self, batch: Vec<Command>) {
         let (operations, replies): (Vec<_>, Vec<_>) = batch
             .into_iter()
-            .map(|command| ((command.operation, command.expect), command.reply))
+            .map(|command| (command.operation, command.reply))
             .unzip();
-        let answers = match self.apply(operations) {
+        let verdicts = match self.apply(operations) {
             Ok(applied) => {
                 self.revision = applied.revision;
-                self.tell(&applied.changes);
-                applied.answers
+                self.audience.tell(&applied);
+                applied.verdicts
             }
             Err(error) => replies
                 .iter()
-                .map(|_| Err(StoreError::storage("commit a change", &error)))
+                .map(|_| Err(Refused::Failed(error.to_string())))
                 .collect(),
         };
-        for (reply, answer) in replies.into_iter().zip(answers) {
-            // Whoever asked may have gone.
-            let _ = reply.send(answer);
+        for (reply, verdict) in replies.into_iter().zip(verdicts) {
+            reply(verdict);
         }
     }
 
-    fn apply(&self, operations: Vec<(Operation, Expect)>) -> Result<Applied, redb::Error> {
+    fn apply(&self, operations: Vec<Operation>) -> Result<Applied, redb::Error> {
         let mut applied = Applied {
-            answers: Vec::with_capacity(operations.len()),
+            verdicts: Vec::with_capacity(operations.len()),
             changes: Vec::new(),
+            grown: HashSet::new(),
+            trimmed: false,
             revision: self.revision,
         };
         let transaction = self.database.begin_write()?;
         {
             let mut entries = transaction.open_table(ENTRIES)?;
-            for (operation, expect) in operations {
-                let found = entries
-                    .get(operation.key())?
-                    .map(|found| Revision(found.value().0));
-                if !holds(expect, found) {
-                    let key = operation.key().to_owned();
-                    applied.answers.push(Err(StoreError::Conflict {
-                        key,
-                        expected: expect,
-                        found,
-                    }));
-                    continue;
-                }
-                let next = applied.revision + 1;
-                let change = match operation {
-                    Operation::Put { key, value } => {
-                        entries.insert(key.as_str(), (next, value.as_slice()))?;
-                        Change::Put(Entry {
-                            key,
-                            value,
-                            revision: Revision(next),
-                        })
+            let mut records = transaction.open_table(RECORDS)?;
+            let mut logs = transaction.open_table(LOGS)?;
+            for operation in operations {
+                let verdict = match operation {
+                    Operation::Put { key, value, expect } => {
+                        applied.change(&mut entries, key, Some(value), expect)?
                     }
-                    Operation::Delete { .. } if found.is_none() => {
-                        applied.answers.push(Ok(Revision(applied.revision)));
-                        continue;
+                    Operation::Delete { key, expect } => applied.change(&mut entries, key, None, expect)?,
+                    Operation::Append { log, records: new } => {
+                        Ok(applied.append(&mut records, &mut logs, log, &new)?)
                     }
-                    Operation::Delete { key } => {
-                        entries.remove(key.as_str())?;
-                        Change::Delete {
-                            key,
-                            revision: Revision(next),
-                        }
+                    Operation::Trim { log, before } => {
+                        applied.trimmed |= trim(&mut records, &mut logs, &log, before)?;
+                        Ok(0)
                     }
                 };
-                applied.revision = next;
-                applied.answers.push(Ok(Revision(next)));
-                applied.changes.push(change);
+                applied.verdicts.push(verdict);
             }
         }
-        if applied.changes.is_empty() {
+        if applied.changes.is_empty() && applied.grown.is_empty() && !applied.trimmed {
             transaction.abort()?;
         } else {
             transaction
@@ -159,14 +186,97 @@ impl Writer {
         }
         Ok(applied)
     }
+}
 
+impl Applied {
+    /// Writes a value, or deletes it if there is no new one.
+    fn change(
+        &mut self,
+        entries: &mut Entries<'_>,
+        key: String,
+        value: Option<Vec<u8>>,
+        expect: Expect,
+    ) -> Result<Verdict, redb::Error> {
+        let found = entries.get(key.as_str())?.map(|found| Revision(found.value().0));
+        if !holds(expect, found) {
+            return Ok(Err(Refused::Conflict(found)));
+        }
+        let next = self.revision + 1;
+        let revision = Revision(next);
+        let change = match value {
+            Some(value) => {
+                entries.insert(key.as_str(), (next, value.as_slice()))?;
+                Change::Put(Entry { key, value, revision })
+            }
+            None if found.is_none() => return Ok(Ok(self.revision)),
+            None => {
+                entries.remove(key.as_str())?;
+                Change::Delete { key, revision }
+            }
+        };
+        self.revision = next;
+        self.changes.push(change);
+        Ok(Ok(next))
+    }
+
+    fn append(
+        &mut self,
+        records: &mut Records<'_>,
+        logs: &mut Logs<'_>,
+        log: String,
+        new: &[Vec<u8>],
+    ) -> Result<u64, redb::Error> {
+        let (first, start, mut bytes) = extent(logs, &log)?;
+        let mut end = start;
+        for record in new {
+            records.insert((log.as_str(), end), record.as_slice())?;
+            bytes += record.len() as u64;
+            end += 1;
+        }
+        if end > start {
+            logs.insert(log.as_str(), (first, end, bytes))?;
+            self.grown.insert(log);
+        }
+        Ok(start)
+    }
+}
+
+/// Whether there was something to trim.
+fn trim(records: &mut Records<'_>, logs: &mut Logs<'_>, log: &str, before: u64) -> Result<bool, redb::Error> {
+    let (first, end, mut bytes) = extent(logs, log)?;
+    let before = before.min(end);
+    if before <= first {
+        return Ok(false);
+    }
+    records.retain_in((log, first)..(log, before), |_, record| {
+        bytes = bytes.saturating_sub(record.len() as u64);
+        false
+    })?;
+    logs.insert(log, (before, end, bytes))?;
+    Ok(true)
+}
+
+fn extent(logs: &Logs<'_>, log: &str) -> Result<(u64, u64, u64), redb::Error> {
+    Ok(logs.get(log)?.map_or((0, 0, 0), |found| found.value()))
+}
+
+impl Audience {
     /// A watcher that is gone, or too far behind, is dropped.
-    fn tell(&self, changes: &[Change]) {
+    fn tell(&self, applied: &Applied) {
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        for change in changes {
+        for change in &applied.changes {
             let (Change::Put(Entry { key, .. }) | Change::Delete { key, .. }) = change;
             watchers.retain(|watcher| {
                 !key.starts_with(&watcher.prefix) || watcher.changes.try_send(change.clone()).is_ok()
+            });
+        }
+        drop(watchers);
+        if !applied.grown.is_empty() {
+            let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            // A bell that has not been heard yet need not ring again.
+            listeners.retain(|listener| {
+                !applied.grown.contains(&listener.log)
+                    || !matches!(listener.bell.try_send(()), Err(TrySendError::Disconnected(())))
             });
         }
     }

@@ -1,10 +1,10 @@
 //! A store that is killed at random moments keeps all that it acknowledged.
 //!
-//! The test runs itself: with `write FILE` as arguments it is the child, which changes the store from several threads
-//! and prints each change once it is acknowledged; the parent kills it after a random number of lines, which may fall
+//! The test runs itself: with `write FILE` as arguments it is the child, which changes the store and a log from several
+//! threads and prints each change once it is acknowledged; the parent kills it after a random number of lines, which may fall
 //! into the making of the file, and reads the store back.
 
-use contract::{Expect, Store};
+use contract::{Expect, Log, Position, Store};
 use rand::{RngExt, SeedableRng};
 use std::{
     collections::BTreeMap,
@@ -73,8 +73,15 @@ fn write_for_ever(store: &Embedded, thread: usize) {
             .delete(&format!("log/{thread}/{}", count.saturating_sub(50)), Expect::Any)
             .unwrap();
         assert!(log < revision && revision <= gone);
+        let records: Vec<_> = (0..=count % 3).map(|_| value(thread, count)).collect();
+        let position = Log::append(store, "events", records).unwrap();
+        if count % 16 == 0 {
+            store
+                .trim("events", Position(position.0.saturating_sub(100)))
+                .unwrap();
+        }
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{thread} {count} {}", log.0).unwrap();
+        writeln!(out, "{thread} {count} {} {}", log.0, position.0).unwrap();
         out.flush().unwrap();
     }
 }
@@ -115,12 +122,22 @@ fn check(path: &Path, round: usize, acknowledged: &[String]) {
     let store = Embedded::open(path).unwrap_or_else(|error| panic!("round {round}: {error}"));
     let mut latest = BTreeMap::new();
     let mut last = 0;
+    let first = store.extent("events").unwrap().first.0;
     for line in acknowledged {
         let fields: Vec<u64> = line.split(' ').filter_map(|field| field.parse().ok()).collect();
         // The last line may be torn by the kill.
-        let [thread, count, revision] = fields[..] else {
+        let [thread, count, revision, position] = fields[..] else {
             continue;
         };
+        for at in (position..=position + count % 3).filter(|at| *at >= first) {
+            let found = store.read("events", Position(at), 1).unwrap();
+            assert!(
+                found.len() == 1
+                    && found[0].position.0 == at
+                    && found[0].data == value(thread as usize, count),
+                "round {round}: record {at} was acknowledged and is lost"
+            );
+        }
         latest.insert(thread, (count, revision));
         last = last.max(revision);
     }
@@ -155,8 +172,51 @@ fn check(path: &Path, round: usize, acknowledged: &[String]) {
             entry.key
         );
     }
+    check_log(&store, round);
     assert!(
         store.put("check", b"x", Expect::Any).unwrap().0 > last,
         "round {round}: a revision was used again"
     );
+}
+
+/// Appends are whole, positions are dense, and the extent says what is there.
+fn check_log(store: &Embedded, round: usize) {
+    let extent = store.extent("events").unwrap();
+    let mut records = Vec::new();
+    loop {
+        let more = store
+            .read("events", Position(extent.first.0 + records.len() as u64), 100)
+            .unwrap();
+        if more.is_empty() {
+            break;
+        }
+        records.extend(more);
+    }
+    assert!(
+        records
+            .iter()
+            .map(|record| record.position.0)
+            .eq(extent.first.0..extent.end.0),
+        "round {round}: positions are not dense"
+    );
+    let bytes: usize = records.iter().map(|record| record.data.len()).sum();
+    assert_eq!(extent.bytes, bytes as u64, "round {round}");
+    // The first append may have been cut by a trim.
+    let mut groups: Vec<_> = records.chunk_by(|a, b| a.data == b.data).collect();
+    if extent.first.0 > 0 && !groups.is_empty() {
+        groups.remove(0);
+    }
+    for group in groups {
+        let text = String::from_utf8_lossy(&group[0].data);
+        let count: usize = text
+            .split_once('/')
+            .unwrap()
+            .1
+            .split_once(';')
+            .unwrap()
+            .0
+            .parse()
+            .unwrap();
+        assert_eq!(group.len(), count % 3 + 1, "round {round}: an append is torn");
+    }
 }

@@ -1,7 +1,8 @@
 //! The conformance suite, and what a file that is not a store's leads to.
 
-use contract::{Expect, Store};
+use contract::{Expect, Log, Position, Store};
 use rand::{Rng, RngExt, SeedableRng};
+use redb::TableHandle;
 use std::{fs, path::PathBuf, sync::Arc};
 use store_embedded::{Embedded, OpenError};
 
@@ -21,6 +22,66 @@ fn conforms() {
     let folder = tempfile::tempdir().unwrap();
     let path = store_in(&folder);
     contract::conformance::store::run(&mut || Arc::new(Embedded::open(&path).unwrap()));
+}
+
+#[test]
+fn logs_conform() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = store_in(&folder);
+    contract::conformance::log::run(&mut || Arc::new(Embedded::open(&path).unwrap()));
+}
+
+#[test]
+fn logs_and_keys_of_one_name_are_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Embedded::open(&store_in(&folder)).unwrap();
+    store.append("same", vec![b"record".to_vec()]).unwrap();
+    assert!(store.list("").unwrap().is_empty());
+    store.put("same", b"value", Expect::Absent).unwrap();
+    assert_eq!(store.read("same", Position(0), 9).unwrap()[0].data, b"record");
+}
+
+/// A file from before there were logs gets them, and keeps what it has.
+#[test]
+fn a_store_without_logs_gets_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = store_in(&folder);
+    let store = Embedded::open(&path).unwrap();
+    store.put("kept", b"x", Expect::Any).unwrap();
+    drop(store);
+    let database = redb::Database::open(&path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    for table in ["records", "logs"] {
+        let tables: Vec<_> = transaction.list_tables().unwrap().collect();
+        let found = tables.into_iter().find(|handle| handle.name() == table).unwrap();
+        assert!(transaction.delete_table(found).unwrap());
+    }
+    transaction.commit().unwrap();
+    drop(database);
+
+    let store = Embedded::open(&path).unwrap();
+    assert_eq!(store.append("log", vec![vec![1]]).unwrap(), Position(0));
+    assert!(store.get("kept").unwrap().is_some());
+}
+
+/// What calls back may hold the store itself, and be the last to do so.
+#[test]
+fn a_callback_may_be_the_last_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = store_in(&folder);
+    let store = Arc::new(Embedded::open(&path).unwrap());
+    let (ended, end) = std::sync::mpsc::channel();
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let owner = Arc::clone(&store);
+    let done = Box::new(move |result: contract::Appended| {
+        gate.recv().unwrap();
+        drop(owner);
+        ended.send(result.is_ok()).unwrap();
+    });
+    store.append_then("log", vec![vec![1]], done).unwrap();
+    drop(store);
+    go.send(()).unwrap();
+    assert_eq!(end.recv_timeout(std::time::Duration::from_secs(60)), Ok(true));
 }
 
 #[test]

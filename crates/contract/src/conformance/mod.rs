@@ -4,5 +4,7 @@
 pub mod engine;
 /// From a guest's text to its end: what the engine suite is made of.
 pub mod guest;
+/// What every [`crate::Log`] must do.
+pub mod log;
 /// What every [`crate::Store`] must do.
 pub mod store;
