@@ -152,6 +152,21 @@ impl Head {
             .map(|(name, value)| (self.text(*name), self.bytes(*value)))
     }
 
+    /// Puts one header in the place of all of this name, whatever their case.
+    pub fn set_header(&mut self, name: &str, value: &[u8]) {
+        self.remove_header(name);
+        let name = push(&mut self.buffer, name.as_bytes());
+        let value = push(&mut self.buffer, value);
+        self.headers.push((name, value));
+    }
+
+    /// Takes away all headers of this name, whatever their case.
+    pub fn remove_header(&mut self, name: &str) {
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.retain(|(n, _)| !self.text(*n).eq_ignore_ascii_case(name));
+        self.headers = headers;
+    }
+
     /// The first header of this name, whatever its case.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers()
@@ -180,6 +195,22 @@ mod tests {
         assert_eq!(head.header("host"), Some(&b"example.org"[..]));
         assert_eq!(head.header("x-bytes"), Some(&b"\xff\x00"[..]));
         assert_eq!(head.header("absent"), None);
+    }
+
+    #[test]
+    fn a_header_can_be_replaced() {
+        let mut builder = HeadBuilder::new("GET", "/", 0);
+        builder
+            .header("TraceParent", b"1")
+            .header("Host", b"a")
+            .header("traceparent", b"2");
+        let mut head = builder.build(RequestId(7));
+        head.set_header("traceparent", b"3");
+        let headers: Vec<_> = head.headers().collect();
+        assert_eq!(headers, [("Host", &b"a"[..]), ("traceparent", b"3")]);
+        head.remove_header("HOST");
+        assert_eq!(head.header("host"), None);
+        assert_eq!((head.method(), head.target()), ("GET", "/"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use rustix::{
     net::{self, Shutdown},
 };
 use std::{collections::VecDeque, io::IoSlice, mem, net::SocketAddr, sync::Arc, time::Instant};
+use telemetry::{metrics::Sample, otlp::Span};
 use worker::{Answer, Target};
 
 pub(crate) struct Connection {
@@ -21,6 +22,12 @@ pub(crate) struct Connection {
     pub(crate) reply: Option<Reply>,
     /// The worker has a request of this connection.
     pub(crate) in_work: bool,
+    /// That request, if its trace is exported.
+    pub(crate) span: Option<Box<Span>>,
+    /// It was not admitted, and this was recorded of it.
+    pub(crate) refused: Option<Sample>,
+    /// Of the response that was made last.
+    pub(crate) status: u16,
     pub(crate) manner: Manner,
     pub(crate) output: Output,
     /// The last time it got on.
@@ -234,6 +241,9 @@ impl Connection {
             input: Vec::new(),
             reply: None,
             in_work: false,
+            span: None,
+            refused: None,
+            status: 0,
             manner: Manner {
                 keep_alive: true,
                 http10: false,

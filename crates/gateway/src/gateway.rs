@@ -12,12 +12,16 @@ use dispatcher::{Reader, Unrouted};
 use rustix::{buffer::spare_capacity, io::Errno};
 use slab::Slab;
 use std::{
+    collections::HashMap,
     io, mem,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use telemetry::metrics::CoreMetrics;
+use telemetry::{
+    metrics::CoreMetrics,
+    otlp::{Span, Tracer},
+};
 use worker::{Answer, Front, Intake, Invocation, Poller, Readiness, Target};
 
 /// What the edge takes.
@@ -29,6 +33,8 @@ pub struct Options {
     pub connections: usize,
     /// How long a client may take.
     pub timeouts: Timeouts,
+    /// Makes a span of each invocation, if traces are exported.
+    pub tracer: Option<Tracer>,
 }
 
 /// How long a client may take.
@@ -55,6 +61,7 @@ impl Default for Options {
                 body: Duration::from_secs(30),
                 linger: Duration::from_secs(2),
             },
+            tracer: None,
         }
     }
 }
@@ -82,6 +89,8 @@ struct Edge {
     metrics: Arc<CoreMetrics>,
     ids: Ids,
     clock: Date,
+    /// Spans of requests in work whose connection has gone, by its token.
+    orphans: HashMap<u64, Box<Span>>,
 }
 
 /// Request ids: half of one says which node start, the rest which core and which request.
@@ -173,6 +182,7 @@ impl Gateway {
                     text: imf_date(0),
                     until: Instant::now(),
                 },
+                orphans: HashMap::new(),
             },
             dirty: Vec::new(),
             scratch: Vec::with_capacity(SCRATCH),
@@ -240,6 +250,9 @@ impl Gateway {
         if let Some(connection) = self.connections.try_remove(slot) {
             let _ = poller.delete(&connection.socket);
             self.edge.metrics.connections_open.add(-1);
+            if let (Some(span), true) = (connection.span, connection.in_work) {
+                self.edge.orphans.insert(connection.token, span);
+            }
         }
     }
 
@@ -312,7 +325,12 @@ impl Gateway {
                 connection.manner.keep_alive = false;
             }
             let date = edge.clock.at(now);
-            respond::respond(connection, reply, edge.core, date, now);
+            let sample = respond::respond(connection, reply, edge.core, date, now);
+            if let (Some(span), Some(sample), Some(tracer)) =
+                (connection.span.take(), sample, &edge.options.tracer)
+            {
+                tracer.end(span, &sample, Some(connection.status));
+            }
         }
         let mut sent = 0;
         let result = connection.output.write(&connection.socket, &mut sent);
@@ -547,7 +565,7 @@ impl Edge {
         dirty: &mut Vec<u64>,
     ) {
         connection.phase = Phase::Working;
-        let request = Box::new(Invocation::new(
+        let mut request = Box::new(Invocation::new(
             target,
             head,
             body,
@@ -555,15 +573,19 @@ impl Edge {
             self.core,
             connection.token,
         ));
+        if let Some(tracer) = &self.options.tracer {
+            let Invocation { target, head, .. } = &mut *request;
+            connection.span = tracer.begin(head, &target.grant().function, target.grant().version);
+        }
         match intake.submit(request) {
             Ok(()) => connection.in_work = true,
             Err((invocation, refusal)) => {
-                respond::record_refused(
+                connection.refused = Some(respond::record_refused(
                     &invocation.target,
                     self.core,
                     refusal,
                     invocation.body.len() as u64,
-                );
+                ));
                 let reply = Reply::Problem {
                     problem: Problem::of_refusal(refusal),
                     id: invocation.head.id,
@@ -599,7 +621,14 @@ impl Front for Gateway {
                 connection.reply = Some(Reply::Answer(Box::new(answer)));
                 self.dirty.push(token);
             }
-            None => respond::record_unread(&answer, self.edge.core),
+            None => {
+                let sample = respond::record_unread(&answer, self.edge.core);
+                if let (Some(span), Some(tracer)) =
+                    (self.edge.orphans.remove(&token), &self.edge.options.tracer)
+                {
+                    tracer.end(span, &sample, None);
+                }
+            }
         }
     }
 

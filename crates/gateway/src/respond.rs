@@ -14,8 +14,15 @@ use std::{
 use telemetry::metrics::{Outcome, Sample, Start};
 use worker::{Answer, Failure, Response, Target, Timing};
 
-/// Appends the reply's bytes to the connection's output, and records what it is an answer to.
-pub(crate) fn respond(connection: &mut Connection, reply: Reply, core: CoreId, date: [u8; 29], now: Instant) {
+/// Appends the reply's bytes to the connection's output, and records what it is an answer to. Returns what was recorded,
+/// now or when the request was refused.
+pub(crate) fn respond(
+    connection: &mut Connection,
+    reply: Reply,
+    core: CoreId,
+    date: [u8; 29],
+    now: Instant,
+) -> Option<Sample> {
     match reply {
         Reply::Text {
             status,
@@ -47,23 +54,24 @@ pub(crate) fn respond(connection: &mut Connection, reply: Reply, core: CoreId, d
                 Ok(response) => success(connection, answer.id, response, &said, date),
                 Err(failure) => failed(connection, answer.id, &failure, &said, date),
             };
-            record(&answer, core, outcome, write, response_bytes);
+            return Some(record(&answer, core, outcome, write, response_bytes));
         }
     }
+    connection.refused.take()
 }
 
 /// Records an answer whose client has gone: what it cost still counts.
-pub(crate) fn record_unread(answer: &Answer, core: CoreId) {
+pub(crate) fn record_unread(answer: &Answer, core: CoreId) -> Sample {
     let outcome = match &answer.result {
         Ok(_) => Outcome::Ok,
         Err(Failure::Fault(fault)) => Outcome::Fault(fault.code()),
         Err(Failure::Refused(refusal)) => Outcome::Refused(Problem::refusal_code(*refusal)),
         Err(Failure::Platform(_)) => Outcome::Platform(PLATFORM),
     };
-    record(answer, core, outcome, Duration::ZERO, 0);
+    record(answer, core, outcome, Duration::ZERO, 0)
 }
 
-fn record(answer: &Answer, core: CoreId, outcome: Outcome, write: Duration, response_bytes: u64) {
+fn record(answer: &Answer, core: CoreId, outcome: Outcome, write: Duration, response_bytes: u64) -> Sample {
     let Timing {
         queue,
         boot,
@@ -84,10 +92,11 @@ fn record(answer: &Answer, core: CoreId, outcome: Outcome, write: Duration, resp
         memory_bytes: answer.memory,
     };
     answer.target.metrics().record(core, &sample);
+    sample
 }
 
 /// Records a request that was not admitted.
-pub(crate) fn record_refused(target: &Target, core: CoreId, refusal: Refusal, request_bytes: u64) {
+pub(crate) fn record_refused(target: &Target, core: CoreId, refusal: Refusal, request_bytes: u64) -> Sample {
     let sample = Sample {
         queue: Duration::ZERO,
         boot: Duration::ZERO,
@@ -101,6 +110,7 @@ pub(crate) fn record_refused(target: &Target, core: CoreId, refusal: Refusal, re
         memory_bytes: 0,
     };
     target.metrics().record(core, &sample);
+    sample
 }
 
 fn success(
@@ -212,7 +222,8 @@ fn plain(connection: &mut Connection, status: u16, headers: &[(&str, &[u8])], bo
     }
 }
 
-fn line(connection: &Connection, status: u16, length: u64, date: [u8; 29]) -> ResponseLine {
+fn line(connection: &mut Connection, status: u16, length: u64, date: [u8; 29]) -> ResponseLine {
+    connection.status = status;
     let manner = connection.manner;
     ResponseLine {
         status,

@@ -1,13 +1,14 @@
 //! Assembly of a node: the only crate that names concrete engines and stores.
 //!
 //! [`Node::start`] reads as the list of what a node is. Its threads: one for each core, the ticker, the loader, the log's
-//! writer, the registry's, and one that carries the control API on a small tokio runtime. [`Node::wait`] ends
+//! writer, the registry's, one that carries the control API on a small tokio runtime, and the exporter's if telemetry is
+//! exported. [`Node::wait`] ends
 //! with the first signal or failure; [`Node::stop`] drains:
 //!
 //! 1. `/readyz` turns red and admission refuses with 503;
 //! 2. each core accepts who is already waiting, closes its listener and its idle connections, and answers what it has;
 //! 3. when the drain's time is over, what still runs is dropped and answered with 503;
-//! 4. the control API ends, then the log is written out.
+//! 4. the control API ends, then the log is written out, and what telemetry is left is exported.
 //!
 //! Whatever is killed in between loses no deploy: those are on disk before they are acknowledged.
 
@@ -39,6 +40,7 @@ use store_embedded::Embedded;
 use telemetry::{
     logs::{LogOptions, Logs},
     metrics::Metrics,
+    otlp::Exporter,
 };
 use tokio::sync::oneshot;
 use worker::{Shared, Ticker};
@@ -51,6 +53,7 @@ pub struct Node {
     control: JoinHandle<io::Result<()>>,
     stop_control: oneshot::Sender<()>,
     logs: Logs,
+    exporter: Option<Exporter>,
     listen: SocketAddr,
     admin: SocketAddr,
     // Last: the ticker outlives the cores.
@@ -117,6 +120,11 @@ fn system(attempt: &'static str) -> impl Fn(io::Error) -> Error {
 impl Node {
     /// Starts everything; when it returns, requests are answered.
     pub fn start(config: &Config) -> Result<Self, Error> {
+        Self::start_exporting(config, None)
+    }
+
+    /// As [`Node::start`]. The exporter sends what the node records, and is closed by [`Node::stop`].
+    pub fn start_exporting(config: &Config, exporter: Option<Exporter>) -> Result<Self, Error> {
         let files = limits::raise_files();
         let processors = cores::processors(&config.cores).map_err(Error::Cores)?;
         let count =
@@ -135,6 +143,9 @@ impl Node {
         let metrics = Arc::new(Metrics::new(processors.len()));
         let counted = logs.clone();
         metrics.add_source(move |page| counted.render(page));
+        if let Some(exporter) = &exporter {
+            exporter.attach(&metrics, &logs);
+        }
 
         // Engines, and what is deployed for them.
         let engines = engines(config)?;
@@ -184,6 +195,7 @@ impl Node {
                     .connections
                     .min(usize::try_from(files).unwrap_or(1024) / 2 / processors.len())
                     .max(16),
+                tracer: exporter.as_ref().and_then(Exporter::tracer),
                 ..gateway::Options::default()
             },
             failed,
@@ -221,6 +233,7 @@ impl Node {
             control,
             stop_control,
             logs,
+            exporter,
             listen,
             admin,
             _ticker: ticker,
@@ -267,6 +280,9 @@ impl Node {
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
         self.logs.close();
+        if let Some(exporter) = self.exporter {
+            exporter.close();
+        }
         ended.map_err(system("serve the control API"))
     }
 }

@@ -1,7 +1,10 @@
 //! The node's own log: events of the `tracing` crate, on standard error.
 
+use crate::otlp::Exporter;
 use std::io::{self, IsTerminal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    EnvFilter, Layer as _, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 /// How the node's own log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,17 +43,24 @@ pub enum InitError {
 /// `warn,millpond_gateway=debug`. Writing blocks when standard error does, so nothing on the way of a request may log
 /// above `debug`.
 pub fn init(format: Format, filter: &str) -> Result<(), InitError> {
+    init_exporting(format, filter, None)
+}
+
+/// As [`init`], and to the collector too if there is an exporter and it exports logs.
+pub fn init_exporting(format: Format, filter: &str, exporter: Option<&Exporter>) -> Result<(), InitError> {
     let filter = parse_filter(filter)?;
     let terminal = io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(terminal);
-    let set = match (format, terminal) {
-        (Format::Text, _) | (Format::Auto, true) => builder.try_init(),
-        (Format::Json, _) | (Format::Auto, false) => builder.json().flatten_event(true).try_init(),
+    let layer = fmt::layer().with_writer(io::stderr).with_ansi(terminal);
+    let layer = match (format, terminal) {
+        (Format::Text, _) | (Format::Auto, true) => layer.boxed(),
+        (Format::Json, _) | (Format::Auto, false) => layer.json().flatten_event(true).boxed(),
     };
-    set.map_err(|_| InitError::AlreadySet)
+    tracing_subscriber::registry()
+        .with(layer)
+        .with(exporter.and_then(Exporter::layer))
+        .with(filter)
+        .try_init()
+        .map_err(|_| InitError::AlreadySet)
 }
 
 fn parse_filter(filter: &str) -> Result<EnvFilter, InitError> {

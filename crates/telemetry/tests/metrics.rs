@@ -274,7 +274,7 @@ fn cores_images_and_others_are_on_the_page() {
     metrics.image(ImagePhase::Compile, Duration::from_millis(20));
     metrics.add_source(|page| {
         page.family(Kind::Gauge, "odd", "A \\ and a\nline.")
-            .sample(&[("text", "a\\b\"c\"\nd{e=\"f\"} ,")], 1);
+            .sample(&[("text", "a\\b\"c\"\nd{e=\"f\"} ,")], 1_i64);
     });
     // Cores that do not exist are nobody's.
     metrics.function(&id("a.b")).record(CoreId(2), &SAMPLE);

@@ -3,13 +3,15 @@ use clap::{Args, ValueEnum};
 use node::{Config, Node, Overrides};
 use serde_json::json;
 use std::{env, net::SocketAddr, path::PathBuf, process, sync::mpsc, thread};
+use telemetry::otlp::{Exporter, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Run a node
 ///
 /// Options win over the configuration file. SIGINT or SIGTERM drains the node: it answers the requests it has, refuses
 /// others, and ends; a second signal ends it at once. The control API listens where --admin says; beyond a loopback
-/// address it needs a token.
+/// address it needs a token. The standard OTEL_* variables have traces, metrics and logs exported, for example
+/// OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318.
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// Where functions are served [default: 127.0.0.1:8080]
@@ -61,12 +63,19 @@ impl Serve {
             LogFormat::Json => telemetry::Format::Json,
         };
         let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
-        telemetry::init(format, &filter)
+        let exporter = Options::from_variables(|name| env::var(name).ok())
+            .map_err(|error| Failure::usage(error.to_string(), "see `millpond serve --help`"))?
+            .map(Exporter::start)
+            .transpose()
+            .map_err(|error| {
+                Failure::local(format!("cannot start the exporter of telemetry: {error}"), "")
+            })?;
+        telemetry::init_exporting(format, &filter, exporter.as_ref())
             .map_err(|error| Failure::usage(error.to_string(), "check RUST_LOG"))?;
 
         let stop = stop_on_signals()?;
         let failed = |error: node::Error| Failure::local(error.to_string(), "");
-        let node = Node::start(&config).map_err(failed)?;
+        let node = Node::start_exporting(&config, exporter).map_err(failed)?;
         let (listen, admin) = (
             format!("http://{}", node.listen()),
             format!("http://{}", node.admin()),

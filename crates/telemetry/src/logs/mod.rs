@@ -49,7 +49,7 @@ use std::{
     thread,
     time::{Instant, SystemTime},
 };
-use writer::{Output, Writer};
+use writer::{Output, Tap, Writer};
 
 /// What a line costs beyond its own bytes, in a budget and in the queue.
 const LINE_OVERHEAD: usize = 128;
@@ -290,6 +290,11 @@ impl Logs {
             .map_err(|source| Error::file("read", filter, source))?;
         follower.prepend(records);
         Ok(follower)
+    }
+
+    /// Has every record shown to `tap` from now on, on the writer's thread: it must not block.
+    pub fn tap(&self, tap: impl Fn(&Arc<Record>) + Send + 'static) {
+        self.inner.shared.output.lock().tap(Tap(Box::new(tap)));
     }
 
     /// Deletes what a function has logged. To be called when the function is deleted and its last request has ended.

@@ -4,6 +4,7 @@ use super::{Account, Line, Message, Record, Shared, Stream, files::Files, follow
 use contract::{FunctionId, VersionNumber};
 use std::{
     collections::HashMap,
+    fmt,
     num::NonZeroU32,
     sync::{
         Arc,
@@ -31,7 +32,17 @@ pub(super) struct Writer {
 pub(super) struct Output {
     pub(super) files: Files,
     feeds: Option<HashMap<FunctionId, Vec<Feed>>>,
+    tap: Option<Tap>,
     failing: bool,
+}
+
+/// Sees every record.
+pub(super) struct Tap(pub(super) Box<dyn Fn(&Arc<Record>) + Send>);
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tap")
+    }
 }
 
 /// What one round of the writer has to do.
@@ -175,6 +186,7 @@ impl Output {
         Self {
             files,
             feeds: Some(HashMap::new()),
+            tap: None,
             failing: false,
         }
     }
@@ -201,7 +213,14 @@ impl Output {
         !self.failing
     }
 
+    pub(super) fn tap(&mut self, tap: Tap) {
+        self.tap = Some(tap);
+    }
+
     fn publish(&mut self, records: &[Arc<Record>]) {
+        if let Some(Tap(tap)) = &self.tap {
+            records.iter().for_each(tap);
+        }
         let Some(feeds) = &mut self.feeds else { return };
         for record in records {
             if let Some(of_function) = feeds.get_mut(&record.function) {

@@ -35,6 +35,16 @@ pub(super) enum Unit {
 #[derive(Clone, Copy)]
 pub(super) struct Shown(pub(super) u64, pub(super) Unit);
 
+impl Shown {
+    #[expect(clippy::cast_precision_loss, reason = "a float is what the reader wants")]
+    fn float(self) -> f64 {
+        match self.1 {
+            Unit::Count => self.0 as f64,
+            Unit::Seconds => self.0 as f64 / 1e9,
+        }
+    }
+}
+
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NANOS: u64 = 1_000_000_000;
@@ -203,7 +213,7 @@ impl SharedHistogram {
 
 /// What a histogram held at some time, or the sum of several.
 #[derive(Clone, Debug)]
-pub(super) struct Snapshot {
+pub(crate) struct Snapshot {
     scale: &'static Scale,
     sum: u64,
     buckets: [u64; BOUNDS + 1],
@@ -234,12 +244,25 @@ impl Snapshot {
     }
 
     /// How many values there are: always the sum of the buckets, whatever was written meanwhile.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |count, n| count.wrapping_add(*n))
     }
 
     pub(super) fn sum(&self) -> Shown {
         Shown(self.sum, self.scale.unit)
+    }
+
+    /// The sum in the unit that readers see, as floats go.
+    pub(crate) fn sum_shown(&self) -> f64 {
+        self.sum().float()
+    }
+
+    /// The bounds in the unit that readers see, and how many values each bucket holds; the last bucket has no bound.
+    pub(crate) fn buckets(&self) -> (Vec<f64>, Vec<u64>) {
+        let shown = |bound: &u64| Shown(*bound, self.scale.unit).float();
+        let bounds: Vec<f64> = self.scale.bounds.iter().map(shown).collect();
+        let counts = self.buckets.iter().take(bounds.len() + 1).copied().collect();
+        (bounds, counts)
     }
 
     /// Each bound and how many values lie at or under it.

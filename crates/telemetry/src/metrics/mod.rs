@@ -31,7 +31,8 @@ mod exposition;
 mod histogram;
 
 pub use cell::{Counter, Gauge};
-pub use exposition::{Exposition, Family, Kind, Labels};
+pub use exposition::{Exposition, Family, Kind, Labels, Number};
+pub(crate) use exposition::{Series, Value};
 
 use cell::Tally;
 use contract::{CoreId, FunctionId};
@@ -332,6 +333,16 @@ impl Metrics {
 
     /// All numbers as a page of [`Exposition::MEDIA_TYPE`].
     pub fn render(&self) -> String {
+        self.page().into_text()
+    }
+
+    /// When counting began.
+    pub(crate) fn started(&self) -> SystemTime {
+        self.started
+    }
+
+    /// All numbers.
+    pub(crate) fn page(&self) -> Exposition {
         let mut page = Exposition::default();
         self.render_functions(&mut page);
         self.render_cores(&mut page);
@@ -346,7 +357,7 @@ impl Metrics {
         for source in self.sources.lock().iter() {
             source(&mut page);
         }
-        page.into_text()
+        page
     }
 
     fn render_functions(&self, page: &mut Exposition) {
@@ -357,30 +368,30 @@ impl Metrics {
             .map(|(id, metrics)| (id.to_string(), metrics.snapshot()))
             .collect();
 
-        let mut family = page.family(Kind::Counter, "faas_invocations_total", "Successful invocations.");
+        let family = page.family(Kind::Counter, "faas_invocations_total", "Successful invocations.");
         for (name, totals) in &functions {
             family.sample(&[("faas_name", name)], totals.invocations);
         }
-        let mut family = page.family(
+        let family = page.family(
             Kind::Counter,
             "faas_errors_total",
             "Failed invocations, by whose fault it was (kind: function, platform, refused) and the code of the answer.",
         );
         for (name, totals) in &functions {
             for ((kind, code), count) in &totals.errors {
-                family.sample(&[("faas_name", name), ("kind", kind), ("code", code)], count);
+                family.sample(&[("faas_name", name), ("kind", kind), ("code", code)], *count);
             }
         }
-        let mut family = page.family(
+        let family = page.family(
             Kind::Counter,
             "faas_timeouts_total",
             "Invocations that exceeded the function's timeout; also counted in faas_errors_total.",
         );
         for (name, totals) in &functions {
             let timeouts = totals.errors.get(&("function", "limit-timeout")).unwrap_or(&0);
-            family.sample(&[("faas_name", name)], timeouts);
+            family.sample(&[("faas_name", name)], *timeouts);
         }
-        let mut family = page.family(
+        let family = page.family(
             Kind::Counter,
             "faas_coldstarts_total",
             "Invocations that got a fresh sandbox (kind sandbox), or for which the image was loaded first (kind image).",
@@ -390,7 +401,7 @@ impl Metrics {
                 family.sample(&[("faas_name", name), ("kind", kind)], boot.count());
             }
         }
-        let mut family = page.family(
+        let family = page.family(
             Kind::Histogram,
             "faas_init_duration_seconds",
             "Time to make a sandbox, by what it was made from, as in faas_coldstarts_total.",
@@ -429,12 +440,12 @@ impl Metrics {
             ),
         ];
         for (metric, help, pick) in plain {
-            let mut family = page.family(Kind::Histogram, metric, help);
+            let family = page.family(Kind::Histogram, metric, help);
             for (name, totals) in &functions {
                 family.histogram(&[("faas_name", name)], pick(totals));
             }
         }
-        let mut family = page.family(
+        let family = page.family(
             Kind::Histogram,
             "millpond_phase_seconds",
             "Time of an invocation by phase, as in the Server-Timing header: queue, boot, run, write.",
@@ -502,7 +513,7 @@ impl Metrics {
             } else {
                 Unit::Count
             };
-            let mut family = page.family(Kind::Counter, name, help);
+            let family = page.family(Kind::Counter, name, help);
             for (core, metrics) in &cores {
                 family.sample(&[("core", core)], Shown(read(metrics).get(), unit));
             }
@@ -522,7 +533,7 @@ impl Metrics {
             }),
         ];
         for (name, help, read) in gauges {
-            let mut family = page.family(Kind::Gauge, name, help);
+            let family = page.family(Kind::Gauge, name, help);
             for (core, metrics) in &cores {
                 family.sample(&[("core", core)], read(metrics).get());
             }
@@ -531,7 +542,7 @@ impl Metrics {
         for (code, count) in self.cores.iter().flat_map(|core| core.rejected.iter()) {
             *rejected.entry(code).or_default() += count;
         }
-        let mut family = page.family(
+        let family = page.family(
             Kind::Counter,
             "millpond_rejected_requests_total",
             "Requests answered with a client's error before they reached a function, by code.",
@@ -548,7 +559,7 @@ impl Metrics {
             "millpond_build_info",
             "1; the version is in the label.",
         )
-        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_i64);
         let started = self
             .started
             .duration_since(SystemTime::UNIX_EPOCH)
