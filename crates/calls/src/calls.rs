@@ -1,0 +1,726 @@
+//! The shell: events go to the log, and then to the index.
+
+use crate::{
+    Attempt, Call, CallId, Cause, Error, Finished, Outcome, Request, Response, State, SubmitError, Timestamp,
+    Verdict,
+    event::{self, Event, Progress, RequestHead},
+    index::{Entry, Index, Keep, Tally},
+    retry::{self, Terms},
+};
+use bytes::Bytes;
+use contract::{Appended, Log, LogError, Position};
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+/// The name of the log.
+const LOG: &str = "calls";
+/// Bytes of a request or response beside its body. As JSON text they can become six times as many.
+const HEAD_LIMIT: usize = 256 << 10;
+/// Bytes of a failure's reason that are kept.
+const REASON_LIMIT: usize = 256;
+/// Bytes of events in one append, give or take one.
+const APPEND_BYTES: usize = 8 << 20;
+/// Records that are read at a time in a replay, or carried forward.
+const STRIDE: usize = 64;
+/// Appends of carried records in one call of [`Calls::maintain`].
+const CARRIES: usize = 16;
+
+/// How much is taken, how often it is tried, and how long it is kept.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Calls that may be pending (accepted and without an outcome).
+    pub pending: usize,
+    /// Bytes of pending calls' requests in the log.
+    pub pending_bytes: u64,
+    /// Bytes of one request's body; at most 6 MiB, so that it is one record.
+    pub body: usize,
+    /// Bytes of one response's body that are kept; at most 6 MiB. A larger one is omitted.
+    pub response_body: usize,
+    /// Results that are kept; the oldest give way.
+    pub results: usize,
+    /// Bytes of results that are kept; the oldest give way.
+    pub result_bytes: u64,
+    /// How long a result is kept.
+    pub retention: Duration,
+    /// Dead letters that are kept; the oldest give way.
+    pub dead_letters: usize,
+    /// Bytes of dead letters that are kept; the oldest give way.
+    pub dead_letter_bytes: u64,
+    /// How long a dead letter is kept.
+    pub dead_letter_retention: Duration,
+    /// The delay after a call's first failure, doubled after each further one.
+    pub first_delay: Duration,
+    /// No delay is longer.
+    pub longest_delay: Duration,
+    /// Attempts one after the other that the node's end may interrupt, before the call is taken for its cause.
+    pub interruptions: u32,
+    /// Bytes of garbage in the log that are not worth carrying what is among them.
+    pub garbage: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            pending: 100_000,
+            pending_bytes: 1 << 30,
+            body: 6 << 20,
+            response_body: 6 << 20,
+            results: 100_000,
+            result_bytes: 1 << 30,
+            retention: Duration::from_hours(1),
+            dead_letters: 10_000,
+            dead_letter_bytes: 256 << 20,
+            dead_letter_retention: Duration::from_hours(14 * 24),
+            first_delay: Duration::from_secs(1),
+            longest_delay: Duration::from_mins(5),
+            interruptions: 5,
+            garbage: 16 << 20,
+        }
+    }
+}
+
+/// Which calls a list is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All of them.
+    All,
+    /// Those without an outcome.
+    Pending,
+    /// Those with a result.
+    Succeeded,
+    /// Dead letters.
+    Dead,
+}
+
+impl Kind {
+    fn holds(self, state: State) -> bool {
+        match self {
+            Self::All => true,
+            Self::Pending => state.is_pending(),
+            Self::Succeeded => matches!(state, State::Succeeded { .. }),
+            Self::Dead => matches!(state, State::Dead { .. }),
+        }
+    }
+}
+
+/// How many calls there are, and the bytes of what is kept of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Calls without an outcome.
+    pub pending: usize,
+    /// Bytes of their requests.
+    pub pending_bytes: u64,
+    /// Results.
+    pub results: usize,
+    /// Their bytes.
+    pub result_bytes: u64,
+    /// Dead letters.
+    pub dead_letters: usize,
+    /// Bytes of their requests.
+    pub dead_letter_bytes: u64,
+}
+
+/// All asynchronous calls of a node. Clones are the same calls. Every method but [`Calls::submit_then`] and those that
+/// only look at the index may block on the disk.
+#[derive(Clone)]
+pub struct Calls(Arc<Shared>);
+
+struct Shared {
+    log: Arc<dyn Log>,
+    options: Options,
+    bell: Box<dyn Fn() + Send + Sync>,
+    /// Held for lookups and updates only, never across a wait.
+    index: Mutex<Index>,
+}
+
+impl Calls {
+    /// Reads what is in the log. What was running when the last owner ended is due again.
+    ///
+    /// `bell` is rung, on any thread, when a call has become due because of somebody other than the driver: by a
+    /// submission or a retry by hand. It must be quick.
+    pub fn open(
+        log: Arc<dyn Log>,
+        options: Options,
+        now: Timestamp,
+        bell: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let mut index = Index::default();
+        index.reached(log.extent(LOG)?.first);
+        loop {
+            let records = log.read(LOG, index.end(), STRIDE)?;
+            if records.is_empty() {
+                break;
+            }
+            for record in records {
+                let bytes = record.data.len() as u64;
+                let (event, _) = decode(record.position, record.data)?;
+                index.apply(record.position, bytes, &event);
+            }
+        }
+        index.recover(now, options.longest_delay);
+        Ok(Self(Arc::new(Shared {
+            log,
+            options,
+            bell: Box::new(bell),
+            index: Mutex::new(index),
+        })))
+    }
+
+    /// Accepts a call; when this has returned, it is durable. The id must be new.
+    pub fn submit(&self, id: CallId, request: &Request, now: Timestamp) -> Result<CallId, SubmitError> {
+        let (event, record) = self.0.admit(id, request, now)?;
+        let size = record.len() as u64;
+        let appended = self.0.log.append(LOG, vec![record]);
+        self.0.settle(&event, size, appended)
+    }
+
+    /// Accepts a call without waiting: after `Ok`, `done` is told once it is durable or has failed, on a thread of the
+    /// log's own; after `Err`, it was not accepted and `done` is dropped.
+    pub fn submit_then(
+        &self,
+        id: CallId,
+        request: &Request,
+        now: Timestamp,
+        done: impl FnOnce(Result<CallId, SubmitError>) + Send + 'static,
+    ) -> Result<(), SubmitError> {
+        let (event, record) = self.0.admit(id, request, now)?;
+        let size = record.len() as u64;
+        let shared = Arc::clone(&self.0);
+        let appended = move |appended: Appended| done(shared.settle(&event, size, appended));
+        self.0
+            .log
+            .append_then(LOG, vec![record], Box::new(appended))
+            .map_err(|error| {
+                self.0.index.lock().remove(id);
+                refused(error)
+            })
+    }
+
+    /// Calls that are to be run now, `most` of them, those that waited longest first.
+    pub fn due(&self, now: Timestamp, most: usize) -> Vec<CallId> {
+        self.0.index.lock().due(now).take(most).collect()
+    }
+
+    /// When the next call that waits will be due.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.0.index.lock().next_due()
+    }
+
+    /// Begins attempts at these calls, as far as they are due; what has become too old or was interrupted too often
+    /// becomes a dead letter instead. All share one append. After an error no attempt was begun.
+    pub fn begin(&self, ids: &[CallId], now: Timestamp) -> Result<Vec<Attempt>, Error> {
+        let mut events = Vec::new();
+        let mut begun = Vec::new();
+        {
+            let mut index = self.0.index.lock();
+            for id in ids {
+                let Some(entry) = index.get(*id) else { continue };
+                let is_due = matches!(entry.progress.state, State::Waiting { due } if due <= now);
+                if !is_due || entry.busy {
+                    continue;
+                }
+                let event = if let Some(cause) = self.0.hopeless(entry, now) {
+                    Event::Died {
+                        id: *id,
+                        at: now,
+                        cause,
+                        failures: entry.progress.failures,
+                        reason: entry.progress.reason.clone(),
+                    }
+                } else {
+                    begun.push((*id, entry.progress.begun + 1));
+                    Event::Begun { id: *id }
+                };
+                events.push((event, Bytes::new()));
+                index.update(*id, |entry| entry.busy = true);
+            }
+        }
+        self.0.commit(events)?;
+        let mut attempts = Vec::with_capacity(begun.len());
+        for (id, number) in begun {
+            match self.request(id) {
+                Ok(request) => attempts.push(Attempt { id, number, request }),
+                Err(error) => {
+                    let outcome = Outcome::Failed {
+                        reason: format!("its request cannot be read: {error}"),
+                        retry: true,
+                    };
+                    self.finish(&[Finished { id, number, outcome }], now)?;
+                }
+            }
+        }
+        Ok(attempts)
+    }
+
+    /// Says what came of attempts; when this has returned, it is durable. After an error, hand in the same again: what
+    /// was stored already is [`Verdict::Stale`] then.
+    pub fn finish(&self, finished: &[Finished], now: Timestamp) -> Result<Vec<Verdict>, Error> {
+        let mut verdicts = Vec::with_capacity(finished.len());
+        let mut rest = finished;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let count = rest
+                .iter()
+                .take_while(|one| {
+                    let fits = bytes < APPEND_BYTES;
+                    bytes += match &one.outcome {
+                        Outcome::Succeeded(response) => response.body.len(),
+                        Outcome::Failed { .. } => 0,
+                    };
+                    fits
+                })
+                .count();
+            let (now_stored, later) = rest.split_at(count);
+            rest = later;
+            let mut events = Vec::new();
+            {
+                let mut index = self.0.index.lock();
+                for one in now_stored {
+                    let Some(entry) = index.get(one.id).filter(|entry| {
+                        entry.progress.state == State::Running
+                            && entry.progress.begun == one.number
+                            && !entry.busy
+                    }) else {
+                        verdicts.push(Verdict::Stale);
+                        continue;
+                    };
+                    let (verdict, event, body) = self.0.judge(entry, one, now);
+                    verdicts.push(verdict);
+                    events.push((event, body));
+                    index.update(one.id, |entry| entry.busy = true);
+                }
+            }
+            self.0.commit(events)?;
+        }
+        Ok(verdicts)
+    }
+
+    /// What is known of a call, without reading the log.
+    pub fn get(&self, id: CallId) -> Option<Call> {
+        self.0.index.lock().get(id).map(|entry| call(id, entry))
+    }
+
+    /// Calls of a kind, in the order of their ids: `most` of them, after this one.
+    pub fn list(&self, kind: Kind, after: Option<CallId>, most: usize) -> Vec<Call> {
+        let index = self.0.index.lock();
+        index
+            .after(after)
+            .filter(|(_, entry)| kind.holds(entry.progress.state))
+            .take(most)
+            .map(|(id, entry)| call(id, entry))
+            .collect()
+    }
+
+    /// Dead letters, as [`Calls::list`] gives them.
+    pub fn dead_letters(&self, after: Option<CallId>, most: usize) -> Vec<Call> {
+        self.list(Kind::Dead, after, most)
+    }
+
+    /// How much there is.
+    pub fn counts(&self) -> Counts {
+        let index = self.0.index.lock();
+        Counts {
+            pending: index.pending.calls,
+            pending_bytes: index.pending.bytes,
+            results: index.results.calls,
+            result_bytes: index.results.bytes,
+            dead_letters: index.dead_letters.calls,
+            dead_letter_bytes: index.dead_letters.bytes,
+        }
+    }
+
+    /// The request of a call that has no result.
+    pub fn request(&self, id: CallId) -> Result<Request, Error> {
+        match self.0.read(id)? {
+            (Event::Held { request, .. }, body) => Ok(request.unpack(body)),
+            _ => Err(Error::Unknown(id)),
+        }
+    }
+
+    /// The result of a call; `None` if it has none yet, or is a dead letter.
+    pub fn result(&self, id: CallId) -> Result<Option<Response>, Error> {
+        let call = self.get(id).ok_or(Error::Unknown(id))?;
+        if !Kind::Succeeded.holds(call.state) {
+            return Ok(None);
+        }
+        let (event, body) = self.0.read(id)?;
+        Ok(event::response(event, body))
+    }
+
+    /// Makes a dead letter a call that is due now, as if it had just been accepted.
+    pub fn retry(&self, id: CallId, now: Timestamp) -> Result<(), Error> {
+        let anchor = {
+            let mut index = self.0.index.lock();
+            let tally = index.pending;
+            let entry = dead_letter(&index, id)?;
+            let full = self.0.is_full(tally, entry.bytes).is_some();
+            if full {
+                return Err(Error::Full(id));
+            }
+            let anchor = entry.anchor;
+            index.update(id, |entry| entry.busy = true);
+            anchor
+        };
+        self.0.carry(vec![(id, anchor)], |progress| {
+            *progress = Progress::new(now, progress.begun);
+        })?;
+        (self.0.bell)();
+        Ok(())
+    }
+
+    /// Forgets a dead letter.
+    pub fn discard(&self, id: CallId) -> Result<(), Error> {
+        {
+            let mut index = self.0.index.lock();
+            dead_letter(&index, id)?;
+            index.update(id, |entry| entry.busy = true);
+        }
+        self.0.commit(vec![(Event::Discarded { id }, Bytes::new())])
+    }
+
+    /// Forgets what is kept no longer, and shortens the log. To be called every second or so.
+    pub fn maintain(&self, now: Timestamp) -> Result<(), Error> {
+        let shared = &self.0;
+        let options = &shared.options;
+        let results = Keep {
+            calls: options.results,
+            bytes: options.result_bytes,
+            time: options.retention,
+        };
+        let dead_letters = Keep {
+            calls: options.dead_letters,
+            bytes: options.dead_letter_bytes,
+            time: options.dead_letter_retention,
+        };
+        shared.index.lock().expire(now, &results, &dead_letters);
+        for _ in 0..CARRIES {
+            shared.trim()?;
+            let held = shared.log.extent(LOG)?.bytes;
+            let oldest = {
+                let mut index = shared.index.lock();
+                if held
+                    <= index
+                        .live_bytes()
+                        .saturating_mul(2)
+                        .saturating_add(options.garbage)
+                {
+                    break;
+                }
+                let mut bytes = 0;
+                let oldest: Vec<_> = index
+                    .oldest()
+                    .take_while(|(_, entry)| {
+                        let fits = bytes < APPEND_BYTES as u64;
+                        bytes += entry.bytes;
+                        let moves = !matches!(entry.progress.state, State::Accepting | State::Running);
+                        fits && moves && !entry.busy
+                    })
+                    .take(STRIDE)
+                    .map(|(id, entry)| (id, entry.anchor))
+                    .collect();
+                for (id, _) in &oldest {
+                    index.update(*id, |entry| entry.busy = true);
+                }
+                oldest
+            };
+            if oldest.is_empty() {
+                break;
+            }
+            shared.carry(oldest, |_| {})?;
+        }
+        shared.trim()
+    }
+}
+
+fn dead_letter(index: &Index, id: CallId) -> Result<&Entry, Error> {
+    let entry = index.get(id).ok_or(Error::Unknown(id))?;
+    if !Kind::Dead.holds(entry.progress.state) {
+        return Err(Error::NotDead(id));
+    }
+    if entry.busy {
+        return Err(Error::Changing(id));
+    }
+    Ok(entry)
+}
+
+fn call(id: CallId, entry: &Entry) -> Call {
+    Call {
+        id,
+        function: entry.function.clone(),
+        accepted: entry.accepted,
+        begun: entry.progress.begun,
+        state: entry.progress.state,
+        reason: entry.progress.reason.as_deref().map(str::to_owned),
+    }
+}
+
+fn refused(error: LogError) -> SubmitError {
+    match error {
+        LogError::Busy => SubmitError::Busy,
+        other => SubmitError::Log(other),
+    }
+}
+
+fn unreadable(position: Position, reason: String) -> Error {
+    Error::Unreadable {
+        log: LOG,
+        position,
+        reason,
+    }
+}
+
+fn decode(position: Position, data: Vec<u8>) -> Result<(Event, Bytes), Error> {
+    Event::decode(data).map_err(|reason| unreadable(position, reason))
+}
+
+fn headers_size(headers: &[(String, Vec<u8>)]) -> usize {
+    headers.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
+fn shortened(reason: &str) -> Box<str> {
+    reason[..reason.floor_char_boundary(REASON_LIMIT)].into()
+}
+
+impl Shared {
+    fn is_full(&self, pending: Tally, more: u64) -> Option<SubmitError> {
+        if pending.calls >= self.options.pending {
+            return Some(SubmitError::Full {
+                what: "calls",
+                limit: self.options.pending as u64,
+            });
+        }
+        (pending.bytes.saturating_add(more) > self.options.pending_bytes).then_some(SubmitError::Full {
+            what: "bytes of calls",
+            limit: self.options.pending_bytes,
+        })
+    }
+
+    /// Takes a place for a call; it is given back by [`Shared::settle`].
+    fn admit(&self, id: CallId, request: &Request, now: Timestamp) -> Result<(Event, Vec<u8>), SubmitError> {
+        let head = request.method.len()
+            + request.target.len()
+            + request.callback.as_ref().map_or(0, String::len)
+            + headers_size(&request.headers);
+        for (part, size, limit) in [
+            ("body", request.body.len(), self.options.body),
+            ("head", head, HEAD_LIMIT),
+        ] {
+            if size > limit {
+                return Err(SubmitError::TooLarge { part, size, limit });
+            }
+        }
+        let head = RequestHead::pack(request);
+        let progress = Progress::new(now, 0);
+        let mut entry = Entry {
+            function: request.function.clone(),
+            accepted: now,
+            attempts: request.attempts,
+            maximum_age: head.maximum_age(),
+            progress: progress.clone(),
+            anchor: Position::default(),
+            bytes: 0,
+            busy: true,
+        };
+        entry.progress.state = State::Accepting;
+        let event = Event::Held {
+            id,
+            accepted: now,
+            request: head,
+            progress,
+        };
+        let record = event
+            .encode(&request.body)
+            .map_err(|error| SubmitError::Log(LogError::storage("write a call", error)))?;
+        entry.bytes = record.len() as u64;
+
+        let mut index = self.index.lock();
+        if index.get(id).is_some() {
+            return Err(SubmitError::Duplicate(id));
+        }
+        if let Some(full) = self.is_full(index.pending, entry.bytes) {
+            return Err(full);
+        }
+        // Wherever its record will be, it is not before what is known to be the end now.
+        entry.anchor = index.end();
+        index.insert(id, entry);
+        Ok((event, record))
+    }
+
+    fn settle(&self, event: &Event, size: u64, appended: Appended) -> Result<CallId, SubmitError> {
+        let id = event.id();
+        let mut index = self.index.lock();
+        match appended {
+            Ok(position) => index.apply(position, size, event),
+            Err(error) => {
+                index.remove(id);
+                return Err(refused(error));
+            }
+        }
+        drop(index);
+        (self.bell)();
+        Ok(id)
+    }
+
+    /// Why a call that is due is not to be run any more.
+    fn hopeless(&self, entry: &Entry, now: Timestamp) -> Option<Cause> {
+        if retry::is_too_old(now, entry.progress.since, entry.maximum_age) {
+            Some(Cause::Age)
+        } else if entry.progress.interruptions > self.options.interruptions {
+            Some(Cause::Interrupted)
+        } else {
+            None
+        }
+    }
+
+    /// What an attempt's end means for its call, and the event that says so.
+    fn judge(&self, entry: &Entry, one: &Finished, now: Timestamp) -> (Verdict, Event, Bytes) {
+        let id = one.id;
+        match &one.outcome {
+            Outcome::Succeeded(response) => {
+                let head = headers_size(&response.headers);
+                let too_large = response.body.len() > self.options.response_body || head > HEAD_LIMIT;
+                let kept = if too_large {
+                    Response {
+                        status: response.status,
+                        omitted: Some((response.body.len() + head) as u64),
+                        ..Response::default()
+                    }
+                } else {
+                    response.clone()
+                };
+                let event = Event::succeeded(id, now, entry, &kept);
+                (Verdict::Succeeded, event, kept.body)
+            }
+            Outcome::Failed { reason, retry } => {
+                let terms = Terms {
+                    first: self.options.first_delay,
+                    longest: self.options.longest_delay,
+                    attempts: entry.attempts,
+                    maximum_age: entry.maximum_age,
+                };
+                let progress = &entry.progress;
+                let failures = progress.failures + 1;
+                let jitter = retry::jitter(id, one.number);
+                let reason = shortened(reason);
+                let (verdict, event) =
+                    match retry::after_failure(terms, failures, *retry, progress.since, now, jitter) {
+                        Ok(due) => (Verdict::RetryAt(due), Event::Failed { id, due, reason }),
+                        Err(cause) => (
+                            Verdict::Dead(cause),
+                            Event::Died {
+                                id,
+                                at: now,
+                                cause,
+                                failures,
+                                reason: Some(reason),
+                            },
+                        ),
+                    };
+                (verdict, event, Bytes::new())
+            }
+        }
+    }
+
+    /// Stores events of calls that are busy, and applies them. None of the calls is busy afterwards.
+    fn commit(&self, events: Vec<(Event, Bytes)>) -> Result<(), Error> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let records: Result<Vec<_>, _> = events.iter().map(|(event, body)| event.encode(body)).collect();
+        let sizes_and_position = records
+            .map_err(|error| LogError::storage("write what became of calls", error))
+            .and_then(|records| {
+                let sizes: Vec<_> = records.iter().map(|record| record.len() as u64).collect();
+                Ok((sizes, self.log.append(LOG, records)?))
+            });
+        let mut index = self.index.lock();
+        match sizes_and_position {
+            Ok((sizes, position)) => {
+                for (at, ((event, _), size)) in (position.0..).zip(events.iter().zip(sizes)) {
+                    index.apply(Position(at), size, event);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                for (event, _) in &events {
+                    index.update(event.id(), |entry| entry.busy = false);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Copies the records of calls that are busy to the log's end, requests with the progress that they have now.
+    fn carry(&self, calls: Vec<(CallId, Position)>, change: impl Fn(&mut Progress)) -> Result<(), Error> {
+        let mut events = Vec::with_capacity(calls.len());
+        let mut failed = None;
+        let mut progress: HashMap<CallId, Progress> = {
+            let index = self.index.lock();
+            let of = |id| Some((id, index.get(id)?.progress.clone()));
+            calls.iter().filter_map(|(id, _)| of(*id)).collect()
+        };
+        for (id, anchor) in &calls {
+            match self.read_at(*id, *anchor) {
+                Ok((mut event, body)) => {
+                    if let (Event::Held { progress: held, .. }, Some(mut now)) =
+                        (&mut event, progress.remove(id))
+                    {
+                        change(&mut now);
+                        *held = now;
+                    }
+                    events.push((event, body));
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            let mut index = self.index.lock();
+            for (id, _) in calls {
+                index.update(id, |entry| entry.busy = false);
+            }
+            return Err(error);
+        }
+        self.commit(events)
+    }
+
+    /// The record at a call's anchor.
+    fn read(&self, id: CallId) -> Result<(Event, Bytes), Error> {
+        loop {
+            let anchor = || {
+                let index = self.index.lock();
+                index
+                    .get(id)
+                    .filter(|entry| entry.progress.state != State::Accepting)
+                    .map(|entry| entry.anchor)
+            };
+            let before = anchor().ok_or(Error::Unknown(id))?;
+            let found = self.read_at(id, before);
+            // Meanwhile it may have been carried, or have got its result, and the log trimmed.
+            if found.is_ok() || anchor() == Some(before) {
+                return found;
+            }
+        }
+    }
+
+    fn read_at(&self, id: CallId, anchor: Position) -> Result<(Event, Bytes), Error> {
+        let missing = || unreadable(anchor, format!("it does not hold the call {id}"));
+        let record = self.log.read(LOG, anchor, 1)?.pop();
+        let record = record
+            .filter(|record| record.position == anchor)
+            .ok_or_else(missing)?;
+        let (event, body) = decode(anchor, record.data)?;
+        if event.id() == id {
+            Ok((event, body))
+        } else {
+            Err(missing())
+        }
+    }
+
+    fn trim(&self) -> Result<(), Error> {
+        let lowest = self.index.lock().lowest();
+        if self.log.extent(LOG)?.first < lowest {
+            self.log.trim(LOG, lowest)?;
+        }
+        Ok(())
+    }
+}
