@@ -83,7 +83,8 @@ build/tools/bin/mdbook:
 # --- guests: small programs that the tests and benches run -----------------------------------------------------------
 
 GUESTS        := $(patsubst tests/guests/%.c,build/guests/%.wasm,$(wildcard tests/guests/*.c)) \
-                 $(patsubst tests/guests/%.rs,build/guests/%.wasm,$(wildcard tests/guests/*.rs))
+                 $(patsubst tests/guests/%.rs,build/guests/%.wasm,$(wildcard tests/guests/*.rs)) \
+                 build/guests/http-component.wasm
 NATIVE_GUESTS := build/guests/ping.native build/guests/echo.native
 C_FLAGS       := -std=c17 -O2 -Wall -Wextra -Werror
 # wasi-libc of Debian 12 is found by this name of the target, which clang would rather see changed.
@@ -95,6 +96,14 @@ build/guests/ping.wasm: LINK := -nostdlib -Wl,-z,stack-size=4096
 
 build/guests/%.wasm: tests/guests/%.c Makefile | build/guests
 	$(C_TO_WASM) $(LINK) -o $@ $<
+
+build/guests/%-component.wasm: tests/guests/%-component.rs Makefile | build/guests
+	rustc --edition 2024 --target wasm32-wasip2 -O -C strip=symbols -o $@ $<
+
+build/guests/http-component.wasm: $(wildcard tests/guests/http-component/*.* tests/guests/http-component/src/*) Makefile | build/guests
+	cargo build --quiet --locked --release --manifest-path tests/guests/http-component/Cargo.toml \
+	    --target wasm32-wasip2 --target-dir build/examples-target
+	cp build/examples-target/wasm32-wasip2/release/http_component.wasm $@
 
 build/guests/%.wasm: tests/guests/%.rs Makefile | build/guests
 	rustc --edition 2024 --target wasm32-wasip1 -O -C strip=symbols -o $@ $<

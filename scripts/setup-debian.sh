@@ -65,13 +65,15 @@ fi
 toolchain_is_here() {
     [ "$(rustc --version 2>/dev/null | cut -d' ' -f2)" = "$channel" ] &&
         [ -d "$(rustc --print target-libdir --target wasm32-wasip1)" ] &&
+        [ -d "$(rustc --print target-libdir --target wasm32-wasip2)" ] &&
         cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1
 }
 
 if ! toolchain_is_here; then
     command -v rustup >/dev/null || die "rustup is missing: install it (https://rustup.rs), then call again"
     say "installing Rust $channel"
-    rustup toolchain install "$channel" --profile minimal --component clippy --component rustfmt --target wasm32-wasip1
+    rustup toolchain install "$channel" --profile minimal --component clippy --component rustfmt \
+        --target wasm32-wasip1 --target wasm32-wasip2
     toolchain_is_here || die "Rust $channel is installed but is not what \`rustc\` means here; see \`rustup show\`"
 fi
 

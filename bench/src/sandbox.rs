@@ -99,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let engine = engine_wasmtime::Wasmtime::new(&engine_wasmtime::Options::default())?;
     let begin = Instant::now();
     let compiled = engine.compile(&Code {
-        kind: CodeKind::WasmCommand,
+        kind: CodeKind::Wasm,
         bytes: &module,
     })?;
     let compile = begin.elapsed();

@@ -128,7 +128,7 @@ impl Engine for Apart {
     }
 
     fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
-        let CodeKind::WasmCommand = code.kind else {
+        let CodeKind::Wasm = code.kind else {
             return self.engine.compile(code);
         };
         let (status, artefact, said, late) = self
@@ -209,7 +209,7 @@ pub fn answer(engine: &dyn Engine, time: Duration) -> ExitCode {
     let mut bytes = Vec::new();
     let result = match io::stdin().lock().read_to_end(&mut bytes) {
         Ok(_) => engine.compile(&Code {
-            kind: CodeKind::WasmCommand,
+            kind: CodeKind::Wasm,
             bytes: &bytes,
         }),
         Err(error) => Err(PrepareError::Compiler(format!(
@@ -259,7 +259,7 @@ mod tests {
             time,
         };
         Apart::new(Arc::new(Unused), options).compile(&Code {
-            kind: CodeKind::WasmCommand,
+            kind: CodeKind::Wasm,
             bytes: code,
         })
     }
@@ -306,7 +306,7 @@ mod tests {
         };
         let error = Apart::new(Arc::new(Unused), options)
             .compile(&Code {
-                kind: CodeKind::WasmCommand,
+                kind: CodeKind::Wasm,
                 bytes: b"",
             })
             .unwrap_err();

@@ -20,8 +20,9 @@ pub struct Code<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CodeKind {
-    /// A core Wasm module that is a WASI 0.1 command.
-    WasmCommand,
+    /// WebAssembly. Its first bytes say whether it is a core module, which must be a WASI 0.1 command, or a component of
+    /// WASI 0.2: a command or an HTTP handler.
+    Wasm,
 }
 
 /// Compiled code on disk whose content has been checked against its digest, through this very descriptor, by whoever

@@ -50,7 +50,7 @@ pub enum Fault {
         limit: Duration,
     },
     /// Its output is not what its protocol asks for.
-    #[error("the function's output is not a CGI response: {reason}")]
+    #[error("the function's output is not a response: {reason}")]
     BadOutput {
         /// What is wrong with it.
         reason: String,

@@ -301,7 +301,7 @@ fn refusal_hint(reason: &PrepareError) -> String {
     match reason {
         PrepareError::Malformed(_) => "is `source` in the manifest the compiled program, a .wasm file?",
         PrepareError::Unsupported(_) => {
-            "this node runs WASI 0.1 commands: compile for wasm32-wasip1 (wasm32-wasi in C)"
+            "this node runs commands of WASI 0.1 and 0.2, and HTTP handlers of WASI 0.2: compile for wasm32-wasip1 (wasm32-wasi in C) or wasm32-wasip2"
         }
         _ => "try another compiler or another optimisation level, and report this",
     }

@@ -221,7 +221,7 @@ impl Images {
 /// A compiler that panics on some code has a fault of its own, which must not become the node's.
 fn compile(engine: &dyn Engine, bytes: &[u8]) -> Result<Vec<u8>, PrepareError> {
     let code = Code {
-        kind: CodeKind::WasmCommand,
+        kind: CodeKind::Wasm,
         bytes,
     };
     catch_unwind(AssertUnwindSafe(|| engine.compile(&code))).unwrap_or_else(|_| {

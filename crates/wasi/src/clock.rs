@@ -47,12 +47,13 @@ impl Clock {
     }
 }
 
-pub(crate) fn origin() -> Instant {
+/// When the guests' monotonic clock was at 0.
+pub fn origin() -> Instant {
     *ORIGIN
 }
 
 /// Since 1970.
-pub(crate) fn realtime() -> Duration {
+pub fn realtime() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()

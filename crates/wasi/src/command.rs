@@ -38,6 +38,8 @@ pub struct Command {
     position: usize,
     response: Box<dyn ResponseSink>,
     output: Vec<u8>,
+    /// Bytes of the response's body that were sent already.
+    sent: usize,
     descriptors: [Option<Stream>; 3],
     pub(crate) arguments: Option<Strings>,
     pub(crate) environment: Option<Strings>,
@@ -60,6 +62,7 @@ impl Command {
             position: 0,
             response: input.response,
             output: Vec::new(),
+            sent: 0,
             descriptors: [Some(Stream::Input), Some(Stream::Output), Some(Stream::Log)],
             arguments: None,
             environment: None,
@@ -123,6 +126,48 @@ impl Command {
         Ok(())
     }
 
+    /// Begins a response that does not come by standard output: [`Command::send`] follows, and not
+    /// [`Command::finish`]. To be called once.
+    pub fn answer(&mut self, head: ResponseHead) {
+        self.response.head(head);
+    }
+
+    /// Adds to the body of the response that [`Command::answer`] began. Fails beyond the grant's limit.
+    pub fn send(&mut self, chunk: Bytes) -> Result<(), Fault> {
+        let limit = self.grant.limits.response_body;
+        self.sent = self.sent.saturating_add(chunk.len());
+        if self.sent > limit.bytes() {
+            return Err(Fault::OutputTooLarge { limit });
+        }
+        if !chunk.is_empty() {
+            self.response.body(chunk);
+        }
+        Ok(())
+    }
+
+    /// Takes the next bytes of the request's body, at most so many, without a copy; none at its end.
+    pub fn take(&mut self, most: usize) -> Bytes {
+        let from = self.position;
+        self.position += most.min(self.unread());
+        self.body.slice(from..self.position)
+    }
+
+    /// The environment: the manifest's variables, then the request's. What is not UTF-8 is replaced.
+    pub fn variables(&mut self) -> Vec<(String, String)> {
+        let pair = |text: &[u8]| {
+            let text = String::from_utf8_lossy(text);
+            let (name, value) = text.split_once('=')?;
+            Some((name.to_owned(), value.to_owned()))
+        };
+        self.environment().iter().filter_map(pair).collect()
+    }
+
+    /// The function's name, then the manifest's arguments.
+    pub fn words(&mut self) -> Vec<String> {
+        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        self.arguments().iter().map(text).collect()
+    }
+
     pub(crate) fn stream(&self, fd: u32) -> Option<Stream> {
         self.descriptors.get(fd as usize).copied().flatten()
     }
@@ -139,7 +184,7 @@ impl Command {
     }
 
     /// How much of the request's body has not been read.
-    pub(crate) fn unread(&self) -> usize {
+    pub fn unread(&self) -> usize {
         self.body.len() - self.position
     }
 
@@ -164,7 +209,8 @@ impl Command {
         self.grant.limits.response_body.bytes().saturating_add(head)
     }
 
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    /// Adds to the standard output. Fails beyond the grant's limit.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         if bytes.len() > self.room() {
             return Err(Fault::OutputTooLarge {
                 limit: self.grant.limits.response_body,

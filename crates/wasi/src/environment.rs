@@ -34,6 +34,13 @@ impl Strings {
         &self.starts
     }
 
+    /// Each string, without its NUL byte.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let ends = self.starts.iter().skip(1).copied().chain([self.bytes.len()]);
+        let spans = self.starts.iter().copied().zip(ends);
+        spans.filter_map(|(start, end)| self.bytes.get(start..end)?.split_last().map(|(_, text)| text))
+    }
+
     /// Adds a string, unless it has a NUL byte.
     fn push(&mut self, parts: &[&[u8]]) {
         if parts.iter().any(|part| memchr::memchr(0, part).is_some()) {

@@ -33,6 +33,7 @@ mod preview1;
 mod test;
 
 pub use bind::{FUNCTIONS, Function, ValueType, function};
+pub use clock::{origin, realtime};
 pub use command::{Command, Stop};
 pub use errno::Errno;
 pub use poll::{Poll, poll_oneoff};

@@ -441,8 +441,13 @@ pub fn random_get(_: &mut Command, memory: &mut [u8], buffer: u32, length: u32) 
     if length as usize > MAX_TRANSFER {
         return Ok(Errno::INVAL);
     }
+    answer(memory::slice_mut(memory, buffer, length as usize).map(fill_random))
+}
+
+/// Fills a buffer of the host with what [`random_get`] gives.
+pub fn fill_random(buffer: &mut [u8]) {
     // The thread's generator is a cipher seeded by the kernel; no two sandboxes see the same of its stream.
-    answer(memory::slice_mut(memory, buffer, length as usize).map(|buffer| rand::rng().fill_bytes(buffer)))
+    rand::rng().fill_bytes(buffer);
 }
 
 /// Goes on: the core's quantum decides who runs.

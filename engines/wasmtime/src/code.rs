@@ -2,7 +2,10 @@
 
 use crate::exposed;
 use contract::PrepareError;
-use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, ValType, Validator, WasmFeatures};
+use wasmparser::{
+    Encoding, ExternalKind, Parser, Payload, TypeRef, ValType, Validator, WasmFeatures, types::Types,
+};
+use wasmtime::Precompiled;
 
 /// An error that is one line of text, and not a long one: modules choose their names, and errors repeat them.
 pub(crate) fn readable(error: PrepareError) -> PrepareError {
@@ -33,8 +36,8 @@ fn unsupported<T>(what: impl Into<String>) -> Result<T, PrepareError> {
     Err(PrepareError::Unsupported(what.into()))
 }
 
-/// A core module that exports `_start: () -> ()` and `memory`, and imports WASI 0.1 functions only.
-pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
+/// Which of the two it is, if it is one that can run here.
+pub(crate) fn check(bytes: &[u8]) -> Result<Precompiled, PrepareError> {
     if bytes.is_empty() {
         return Err(PrepareError::Malformed("it is empty".into()));
     }
@@ -49,8 +52,21 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
             "it begins with `{seen}` instead of `\\0asm`"
         )));
     }
+    if let Some(Ok(Payload::Version {
+        encoding: Encoding::Component,
+        ..
+    })) = Parser::new(0).parse_all(bytes).next()
+    {
+        check_component(bytes)?;
+        return Ok(Precompiled::Component);
+    }
+    check_command(bytes)?;
+    Ok(Precompiled::Module)
+}
+
+fn features() -> WasmFeatures {
     let features = WasmFeatures::default() | WasmFeatures::TAIL_CALL | WasmFeatures::RELAXED_SIMD;
-    let features = features
+    features
         & !(WasmFeatures::MULTI_MEMORY
             | WasmFeatures::MEMORY64
             | WasmFeatures::THREADS
@@ -58,30 +74,90 @@ pub(crate) fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
             | WasmFeatures::GC_TYPES
             | WasmFeatures::EXCEPTIONS
             | WasmFeatures::WIDE_ARITHMETIC
-            | WasmFeatures::COMPACT_IMPORTS);
-    if let Some(Ok(Payload::Version {
-        encoding: Encoding::Component,
-        ..
-    })) = Parser::new(0).parse_all(bytes).next()
-    {
-        return unsupported(
-            "it is a component; this node runs core modules that are WASI 0.1 commands (build for wasm32-wasip1)",
-        );
-    }
-    let types = match Validator::new_with_features(features).validate_all(bytes) {
-        Ok(types) => types,
-        Err(error) => {
-            // A module that is valid with every feature on is not malformed, only ahead of us.
+            | WasmFeatures::COMPACT_IMPORTS
+            | WasmFeatures::CM_ASYNC)
+}
+
+fn validate(bytes: &[u8]) -> Result<Types, PrepareError> {
+    Validator::new_with_features(features())
+        .validate_all(bytes)
+        .map_err(|error| {
+            // What is valid with every feature on is not malformed, only ahead of us.
             let ahead = Validator::new_with_features(WasmFeatures::all())
                 .validate_all(bytes)
                 .is_ok();
-            return if ahead {
-                unsupported(error.to_string())
+            if ahead {
+                PrepareError::Unsupported(error.to_string())
             } else {
-                Err(PrepareError::Malformed(error.to_string()))
-            };
+                PrepareError::Malformed(error.to_string())
+            }
+        })
+}
+
+/// A component that exports one of the two that can be called, and imports of WASI 0.2 what this engine offers.
+fn check_component(bytes: &[u8]) -> Result<(), PrepareError> {
+    const LATER: &str = "WASI 0.3 is asynchronous, and this node runs components of WASI 0.2";
+    let malformed = |error: wasmparser::BinaryReaderError| PrepareError::Malformed(error.to_string());
+    // Before validation: it would speak of encodings where the author knows interfaces.
+    let (mut depth, mut callable, mut later) = (0_u32, false, None);
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(malformed)? {
+            Payload::Version { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ComponentImportSection(imports) if depth == 1 => {
+                for import in imports {
+                    let name = import.map_err(malformed)?.name.name;
+                    if is_later(name) {
+                        later = Some(format!("it imports `{name}`"));
+                    } else if !offered(name) {
+                        return unsupported(format!(
+                            "it imports `{name}`; a component may import `wasi:cli`, `wasi:clocks`, `wasi:filesystem`, \
+                             `wasi:http`, `wasi:io`, `wasi:random` and `wasi:sockets` of WASI 0.2"
+                        ));
+                    }
+                }
+            }
+            Payload::ComponentExportSection(exports) if depth == 1 => {
+                for export in exports {
+                    let name = export.map_err(malformed)?.name.name;
+                    if is_later(name) {
+                        later = Some(format!("it exports `{name}`"));
+                    }
+                    callable |= ["wasi:cli/run@0.2.", "wasi:http/incoming-handler@0.2."]
+                        .iter()
+                        .any(|entry| name.starts_with(entry));
+                }
+            }
+            _ => {}
         }
-    };
+    }
+    if let Some(what) = later {
+        return unsupported(format!("{what}; {LATER}"));
+    }
+    validate(bytes)?;
+    if callable {
+        return Ok(());
+    }
+    unsupported(
+        "it is a component that exports neither `wasi:cli/run` nor `wasi:http/incoming-handler` of WASI 0.2, \
+         so nothing can call it",
+    )
+}
+
+/// An interface of WASI 0.3.
+fn is_later(name: &str) -> bool {
+    name.starts_with("wasi:") && name.contains("@0.3")
+}
+
+fn offered(name: &str) -> bool {
+    let packages = ["cli", "clocks", "filesystem", "http", "io", "random", "sockets"];
+    let its = name.strip_prefix("wasi:").and_then(|name| name.split_once('/'));
+    its.is_some_and(|(package, interface)| packages.contains(&package) && interface.contains("@0.2."))
+}
+
+/// A core module that exports `_start: () -> ()` and `memory`, and imports WASI 0.1 functions only.
+fn check_command(bytes: &[u8]) -> Result<(), PrepareError> {
+    let types = validate(bytes)?;
     let types = types.as_ref();
     let malformed = |error: wasmparser::BinaryReaderError| PrepareError::Malformed(error.to_string());
     let (mut start, mut memory) = (false, false);

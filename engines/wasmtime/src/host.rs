@@ -104,7 +104,8 @@ fn errno(result: Result<Errno, Stop>) -> wasmtime::Result<u32> {
 }
 
 /// Pending once; then the guest's call is made again.
-struct Park {
+#[derive(Default)]
+pub(crate) struct Park {
     parked: bool,
 }
 
@@ -146,7 +147,7 @@ macro_rules! bind {
                             match wasi::$waits(command, memory, $($w),*) {
                                 Ok(Poll::Until(moment)) => {
                                     turn::wait_until(moment);
-                                    Park { parked: false }.await;
+                                    Park::default().await;
                                 }
                                 Ok(Poll::Ready(answer)) => return errno(Ok(answer)),
                                 Err(stop) => return errno(Err(stop)),

@@ -165,7 +165,7 @@ impl Image for Loaded {
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
-        match self.inner.pool.take() {
+        match self.inner.pool.take(1) {
             Some(place) => Ok(Box::new(sandbox::Running::new(&self.inner, grant, input, place))),
             None => Err(SpawnError::Exhausted(input)),
         }

@@ -18,6 +18,7 @@
 //!   more than most calls.
 
 mod code;
+mod component;
 mod exposed;
 mod host;
 mod idle;
@@ -32,10 +33,14 @@ use pool::Pool;
 use std::{
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    os::fd::AsRawFd as _,
     sync::Arc,
     thread,
 };
-use wasmtime::{Config, Enabled, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig};
+use wasmtime::{
+    Config, Enabled, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig, Precompiled,
+    component::Component,
+};
 
 /// What the engine may use of the host.
 #[derive(Clone, Debug)]
@@ -73,6 +78,7 @@ fn swaps() -> bool {
 pub struct Wasmtime {
     engine: wasmtime::Engine,
     linker: Linker<host::Host>,
+    components: wasmtime::component::Linker<component::Host>,
     fingerprint: String,
     pool: Arc<Pool>,
 }
@@ -90,12 +96,16 @@ impl Wasmtime {
         let total = options.sandboxes + u32::try_from(pool.idle.most()).unwrap_or(0) + 1;
         let mut slots = PoolingAllocationConfig::new();
         slots
-            .total_core_instances(total)
+            .total_core_instances(total.saturating_mul(component::MOST_INSTANCES))
+            .total_component_instances(total)
             .total_memories(total)
-            .total_tables(total)
+            .total_tables(total.saturating_mul(component::TABLES_OF_A_PLACE))
             .total_stacks(total)
             .max_memories_per_module(1)
             .max_tables_per_module(1)
+            .max_core_instances_per_component(component::MOST_INSTANCES)
+            .max_memories_per_component(component::MOST_MEMORIES)
+            .max_tables_per_component(component::MOST_TABLES)
             .max_memory_size(4 << 30)
             .table_elements(64 << 10)
             .max_unused_warm_slots(16)
@@ -121,10 +131,12 @@ impl Wasmtime {
         engine.precompile_compatibility_hash().hash(&mut hasher);
         PREPARED.hash(&mut hasher);
         let fingerprint = format!("48.0-{:016x}", hasher.finish());
-        let linker = host::linker(&engine).map_err(failed("linking WASI"))?;
+        let linker = host::linker(&engine).map_err(failed("linking WASI 0.1"))?;
+        let components = component::linker(&engine).map_err(failed("linking WASI 0.2"))?;
         Ok(Self {
             engine,
             linker,
+            components,
             fingerprint,
             pool,
         })
@@ -133,22 +145,36 @@ impl Wasmtime {
 
 impl Wasmtime {
     fn prepare(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
-        match code.kind {
-            CodeKind::WasmCommand => code::check_command(code.bytes)?,
+        let kind = match code.kind {
+            CodeKind::Wasm => code::check(code.bytes)?,
             other => {
                 return Err(PrepareError::Unsupported(format!(
                     "{other:?} is not a kind that this engine runs"
                 )));
             }
-        }
+        };
         // Whatever the checks above did not foresee: the module is still at fault, not the platform.
         let refused = |error: wasmtime::Error| PrepareError::Unsupported(format!("{error:#}"));
         // Made here once as `load` will make it: whether its tables and globals fit the pool shows only then.
-        let module = Module::new(&self.engine, exposed::expose(code.bytes)).map_err(refused)?;
-        image::Loaded::new(self, &module).map_err(refused)?;
-        module
-            .serialize()
-            .map_err(|error| PrepareError::Compiler(format!("{error:#}")))
+        let artefact = match kind {
+            Precompiled::Module => {
+                let module = Module::new(&self.engine, exposed::expose(code.bytes)).map_err(refused)?;
+                image::Loaded::new(self, &module).map_err(refused)?;
+                module.serialize()
+            }
+            Precompiled::Component => {
+                let component = Component::new(&self.engine, code.bytes).map_err(refused)?;
+                component::Loaded::new(self, &component).map_err(refused)?;
+                component.serialize()
+            }
+        };
+        artefact.map_err(|error| PrepareError::Compiler(format!("{error:#}")))
+    }
+
+    fn load_component(&self, path: &str) -> wasmtime::Result<component::Loaded> {
+        // SAFETY: as in `load`; the path leads to the file of that descriptor.
+        let component = unsafe { Component::deserialize_file(&self.engine, path) }?;
+        component::Loaded::new(self, &component)
     }
 }
 
@@ -167,6 +193,12 @@ impl Engine for Wasmtime {
 
     fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
         let refused = |error: wasmtime::Error| PrepareError::Artefact(format!("{error:#}"));
+        // Wasmtime looks at a file's kind, and takes a component's, by its path only: this one leads to the descriptor's.
+        let path = format!("/proc/self/fd/{}", artefact.file.as_raw_fd());
+        let kind = wasmtime::Engine::detect_precompiled_file(&path).map_err(refused)?;
+        if kind == Some(Precompiled::Component) {
+            return Ok(Arc::new(self.load_component(&path).map_err(refused)?));
+        }
         // SAFETY: `Artefact` promises that the file is what an engine of this fingerprint compiled: its content was
         // compared, through this descriptor, with the digest recorded then, and nobody writes to it afterwards.
         let module =

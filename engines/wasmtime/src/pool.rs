@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 pub(crate) struct Pool {
-    /// How many sandboxes live, against how many may.
+    /// Places of the sandboxes that live, against all there are.
     taken: AtomicU32,
     total: u32,
     pub(crate) idle: Idle,
@@ -28,18 +28,25 @@ impl Pool {
         }
     }
 
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Place> {
-        let taken = self.taken.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.clone());
-        (taken < self.total).then_some(place)
+    /// So many places at once: one for each memory.
+    pub(crate) fn take(self: &Arc<Self>, places: u32) -> Option<Place> {
+        let taken = self.taken.fetch_add(places, Ordering::Relaxed);
+        let place = Place {
+            pool: self.clone(),
+            places,
+        };
+        (taken.saturating_add(places) <= self.total).then_some(place)
     }
 }
 
-/// A sandbox's place, given back when dropped.
-pub(crate) struct Place(Arc<Pool>);
+/// A sandbox's places, given back when dropped.
+pub(crate) struct Place {
+    pool: Arc<Pool>,
+    places: u32,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.pool.taken.fetch_sub(self.places, Ordering::Relaxed);
     }
 }

@@ -7,15 +7,8 @@ use crate::{
     pool::Place,
     turn,
 };
-use contract::{Fault, Grant, Input, Sandbox, Step, Usage};
-use std::{
-    future::Future,
-    mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, Waker},
-    time::Instant,
-};
+use contract::{ByteSize, Fault, Grant, Input, Sandbox, Step, Usage};
+use std::{future::Future, mem, pin::Pin, sync::Arc, task::Waker, time::Instant};
 use wasi::{Command, Stop};
 use wasmtime::{Extern, Global, Memory, Store, Trap, TypedFunc, UpdateDeadline, WasmBacktrace};
 
@@ -81,12 +74,9 @@ impl Sandbox for Running {
             let reason = "it was run after its end".into();
             return Step::Fault(Fault::Trap { reason }, self.usage);
         };
-        turn::begin(until, self.usage);
-        let polled = future.as_mut().poll(&mut Context::from_waker(waker));
-        self.usage = turn::usage();
-        match polled {
-            Poll::Pending => turn::end(),
-            Poll::Ready(Ended { result, instance }) => {
+        match turn::poll(future.as_mut(), waker, until, &mut self.usage) {
+            Err(step) => step,
+            Ok(Ended { result, instance }) => {
                 self.state = instance.map_or(State::Over, State::Idle);
                 match result {
                     Ok(()) => Step::Done(self.usage),
@@ -124,6 +114,18 @@ async fn first(image: Arc<Inner>, command: Command) -> Ended {
     let mut store = image.store();
     store.data_mut().begin(command);
     store.limiter(|host| host);
+    preemptible(&mut store);
+    match Instance::new(&image, &mut store).await {
+        Ok(instance) => run(instance(store)).await,
+        Err(error) => Ended {
+            result: ended(store.data_mut(), Err(error)),
+            instance: None,
+        },
+    }
+}
+
+/// Guests of this store give way when their turn is over.
+pub(crate) fn preemptible<T: 'static>(store: &mut Store<T>) {
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|_| {
         Ok(if turn::over() {
@@ -132,13 +134,6 @@ async fn first(image: Arc<Inner>, command: Command) -> Ended {
             UpdateDeadline::Continue(1)
         })
     });
-    match Instance::new(&image, &mut store).await {
-        Ok(instance) => run(instance(store)).await,
-        Err(error) => Ended {
-            result: conclude(store.data_mut(), Err(error)),
-            instance: None,
-        },
-    }
 }
 
 /// A request in an instance that is as a new one.
@@ -174,7 +169,7 @@ async fn run(mut instance: Instance) -> Ended {
 }
 
 fn end(mut instance: Instance, result: wasmtime::Result<()>) -> Ended {
-    let result = conclude(instance.store.data_mut(), result);
+    let result = ended(instance.store.data_mut(), result);
     instance.store.data_mut().end();
     let instance = result.is_ok().then_some(instance);
     Ended { result, instance }
@@ -240,17 +235,25 @@ impl Instance {
     }
 }
 
-/// From the engine's word for an end to the platform's.
-fn conclude(host: &mut Host, result: wasmtime::Result<()>) -> Result<(), Fault> {
-    let finish = |host: &mut Host, code| match host.command() {
+fn ended(host: &mut Host, result: wasmtime::Result<()>) -> Result<(), Fault> {
+    conclude(host.refused(), result, |code| match host.command() {
         Some(command) => command.finish(code),
         None => Ok(()),
-    };
+    })
+}
+
+/// From the engine's word for an end to the platform's. `refused` is the limit of memory, if the guest asked for more;
+/// `finish` makes the response, or says why an exit with this code is a fault.
+pub(crate) fn conclude(
+    refused: Option<ByteSize>,
+    result: wasmtime::Result<()>,
+    finish: impl FnOnce(i32) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     let fault = match result {
-        Ok(()) => return finish(host, 0),
+        Ok(()) => return finish(0),
         Err(error) => match error.downcast::<Stop>() {
-            Ok(Stop::Exit(0)) => return finish(host, 0),
-            Ok(Stop::Exit(code)) => match finish(host, code) {
+            Ok(Stop::Exit(0)) => return finish(0),
+            Ok(Stop::Exit(code)) => match finish(code) {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             },
@@ -261,7 +264,7 @@ fn conclude(host: &mut Host, result: wasmtime::Result<()>) -> Result<(), Fault> 
             },
         },
     };
-    match (host.refused(), fault) {
+    match (refused, fault) {
         (Some(limit), Fault::Trap { reason }) => Err(Fault::OutOfMemory { limit, reason }),
         (Some(limit), Fault::Exit { code }) => Err(Fault::OutOfMemory {
             limit,

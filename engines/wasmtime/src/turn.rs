@@ -1,7 +1,13 @@
 //! What the code inside a sandbox's future tells [`contract::Sandbox::run`] about the turn it is in.
 
-use contract::Usage;
-use std::{cell::Cell, time::Instant};
+use contract::{Step, Usage};
+use std::{
+    cell::Cell,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::Instant,
+};
 
 #[derive(Default)]
 struct Turn {
@@ -24,8 +30,24 @@ thread_local! {
     };
 }
 
+/// One turn of a sandbox, which is a future: what it came to, or how the turn ended without an end of its code.
+pub(crate) fn poll<T>(
+    future: Pin<&mut (dyn Future<Output = T> + '_)>,
+    waker: &Waker,
+    until: Instant,
+    usage: &mut Usage,
+) -> Result<T, Step> {
+    begin(until, *usage);
+    let polled = future.poll(&mut Context::from_waker(waker));
+    *usage = self::usage();
+    match polled {
+        Poll::Pending => Err(end()),
+        Poll::Ready(result) => Ok(result),
+    }
+}
+
 /// A turn begins on this thread, of a sandbox that has used this so far.
-pub(crate) fn begin(until: Instant, usage: Usage) {
+fn begin(until: Instant, usage: Usage) {
     TURN.with(|turn| {
         turn.ends.set(Some(until));
         turn.preempted.set(false);
@@ -46,7 +68,7 @@ pub(crate) fn memory(bytes: u64) {
 }
 
 /// What the sandbox of this turn has used, in this turn and before.
-pub(crate) fn usage() -> Usage {
+fn usage() -> Usage {
     TURN.with(|turn| Usage {
         started: turn.started.get(),
         memory: turn.memory.get(),
@@ -68,12 +90,12 @@ pub(crate) fn wait_until(moment: Instant) {
 }
 
 /// How the turn that just ended without an end of its code came to end: preempted, or waiting until when.
-pub(crate) fn end() -> contract::Step {
+fn end() -> Step {
     TURN.with(|turn| {
         if turn.preempted.get() {
-            contract::Step::Preempted
+            Step::Preempted
         } else {
-            contract::Step::Waiting {
+            Step::Waiting {
                 until: turn.wakes.get(),
             }
         }

@@ -111,6 +111,34 @@ fn command_of(body: &[u8]) -> Vec<u8> {
 
 // --- modules as text -------------------------------------------------------------------------------------------------
 
+/// A command of WASI 0.2 that calls the host, holds a handle and answers nothing.
+const COMPONENT: &str = r#"(component
+    (import "wasi:io/poll@0.2.0" (instance $poll (export "pollable" (type (sub resource)))))
+    (alias export $poll "pollable" (type $pollable))
+    (import "wasi:clocks/monotonic-clock@0.2.0" (instance $clock
+        (alias outer 1 $pollable (type $its))
+        (export "pollable" (type (eq $its)))
+        (export "subscribe-duration" (func (param "when" u64) (result (own 1))))))
+    (import "wasi:random/random@0.2.0" (instance $random (export "get-random-u64" (func (result u64)))))
+    (core func $number (canon lower (func $random "get-random-u64")))
+    (core func $after (canon lower (func $clock "subscribe-duration")))
+    (core func $drop (canon resource.drop $pollable))
+    (core module $module
+        (import "host" "number" (func $number (result i64)))
+        (import "host" "after" (func $after (param i64) (result i32)))
+        (import "host" "drop" (func $drop (param i32)))
+        (memory 1)
+        (table 4 funcref)
+        (func (export "run") (result i32)
+            (i64.store (i32.const 8) (call $number))
+            (call $drop (call $after (i64.const 1)))
+            (i32.const 0)))
+    (core instance $instance (instantiate $module (with "host" (instance
+        (export "number" (func $number)) (export "after" (func $after)) (export "drop" (func $drop))))))
+    (func $run (result (result)) (canon lift (core func $instance "run")))
+    (instance $command (export "run" (func $run)))
+    (export "wasi:cli/run@0.2.3" (instance $command)))"#;
+
 /// A module with a good memory and `_start`, and these fields.
 fn command(fields: &str) -> Vec<u8> {
     guest::wasm(&format!(
@@ -253,9 +281,10 @@ fn by_hand() -> Vec<Case> {
         Unsupported("component"),
         guest::wasm("(component (core module (func)))"),
     );
+    case("a component that runs", Runs, guest::wasm(COMPONENT));
     case(
         "a broken component",
-        Unsupported("component"),
+        Malformed("offset 0x"),
         b"\0asm\x0d\0\x01\0\xff\xff".to_vec(),
     );
 
@@ -1103,8 +1132,7 @@ fn command_of_table(body: &str) -> Vec<u8> {
 // --- made by machines ------------------------------------------------------------------------------------------------
 
 /// Working commands with some of their bits flipped.
-fn flipped(count: usize) -> Vec<Case> {
-    let commands = [guest::wasm(PING), guest::wasm(ECHO)];
+fn flipped(commands: &[Vec<u8>], count: usize) -> Vec<Case> {
     (0..count)
         .map(|n| {
             let mut random = StdRng::seed_from_u64(n as u64);
@@ -1123,8 +1151,7 @@ fn flipped(count: usize) -> Vec<Case> {
 }
 
 /// Working commands with a stretch replaced by noise, doubled, or taken out.
-fn spliced(count: usize) -> Vec<Case> {
-    let commands = [guest::wasm(PING), guest::wasm(ECHO)];
+fn spliced(commands: &[Vec<u8>], count: usize) -> Vec<Case> {
     (0..count)
         .map(|n| {
             let mut random = StdRng::seed_from_u64(1_000_000 + n as u64);
@@ -1140,6 +1167,38 @@ fn spliced(count: usize) -> Vec<Case> {
                 name: format!("spliced {n}"),
                 fate: Fate::Any,
                 bytes,
+            }
+        })
+        .collect()
+}
+
+/// A working component, cut off after each of its bytes, or at as many places as asked for.
+fn cut(component: &[u8], count: usize) -> Vec<Case> {
+    let step = component.len().div_ceil(count).max(1);
+    (8..component.len())
+        .step_by(step)
+        .map(|length| Case {
+            name: format!("a component cut after {length} bytes"),
+            fate: Fate::Any,
+            bytes: component[..length].to_vec(),
+        })
+        .collect()
+}
+
+/// What `wasm-smith` makes of noise: components with interfaces of their own.
+fn invented_components(count: usize) -> Vec<Case> {
+    (0..count)
+        .map(|n| {
+            let mut random = StdRng::seed_from_u64(3_000_000 + n as u64);
+            let mut noise = vec![0; 4096];
+            random.fill(&mut noise[..]);
+            let mut unstructured = arbitrary::Unstructured::new(&noise);
+            let component = wasm_smith::Component::new(wasm_smith::Config::default(), &mut unstructured)
+                .expect("noise suffices for a component");
+            Case {
+                name: format!("invented component {n}"),
+                fate: Fate::Any,
+                bytes: component.to_bytes(),
             }
         })
         .collect()
@@ -1372,7 +1431,9 @@ fn each_of_the_table_meets_its_fate() {
 
 #[test]
 fn damaged_commands_are_refused_or_contained() {
-    let outcomes = judge_all(flipped(240).into_iter().chain(spliced(150)).collect());
+    let commands = [guest::wasm(PING), guest::wasm(ECHO)];
+    let spliced = spliced(&commands, 150);
+    let outcomes = judge_all(flipped(&commands, 240).into_iter().chain(spliced).collect());
     assert!(
         of(&outcomes, &REFUSED) >= 200,
         "hardly any is refused: the damage misses"
@@ -1394,4 +1455,28 @@ fn invented_modules_are_refused_or_contained() {
     let outcomes = judge_all(invented(200));
     assert!(of(&outcomes, &REFUSED) >= 80, "hardly any is refused");
     assert!(of(&outcomes, &ACCEPTED) >= 60, "hardly any is accepted");
+}
+
+#[test]
+fn damaged_components_are_refused_or_contained() {
+    let component = [guest::wasm(COMPONENT)];
+    let cases = flipped(&component, 240)
+        .into_iter()
+        .chain(spliced(&component, 150))
+        .chain(cut(&component[0], 100));
+    let outcomes = judge_all(cases.collect());
+    assert!(
+        of(&outcomes, &REFUSED) >= 300,
+        "hardly any is refused: the damage misses"
+    );
+    assert!(
+        of(&outcomes, &ACCEPTED) >= 20,
+        "hardly any is accepted: the damage is too plain"
+    );
+}
+
+#[test]
+fn invented_components_are_refused() {
+    let outcomes = judge_all(invented_components(100));
+    assert_eq!(of(&outcomes, &REFUSED), 100, "nothing could call them");
 }

@@ -120,7 +120,7 @@ pub fn input(body: &[u8]) -> (Input, Recorder) {
 /// Compiles code, or says why not.
 pub fn compile(engine: &dyn Engine, bytes: &[u8]) -> Result<Vec<u8>, PrepareError> {
     engine.compile(&Code {
-        kind: CodeKind::WasmCommand,
+        kind: CodeKind::Wasm,
         bytes,
     })
 }

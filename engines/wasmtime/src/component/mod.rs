@@ -1,0 +1,284 @@
+//! Components of WASI 0.2: commands (`wasi:cli/run`) and HTTP handlers (`wasi:http/incoming-handler`).
+//!
+//! The host is ours and small: [`io`], [`cli`] and [`http`] are what a function needs to read its request and to answer it;
+//! [`absent`] is what libcs link and no sandbox has. A guest's handles stand for objects of one bounded [`table`].
+//!
+//! Every request gets a new instance: a component's instances, tables and handles are not within the host's reach, so none
+//! of it could be put back. A component may have several memories and tables; it takes as many places of the pool as its
+//! memories need.
+
+mod absent;
+mod cli;
+mod host;
+mod http;
+mod io;
+mod table;
+
+use crate::{
+    Wasmtime,
+    pool::{Place, Pool},
+    sandbox::{conclude, preemptible},
+    turn,
+};
+use contract::{ByteSize, Fault, Grant, Image, Input, Sandbox, SpawnError, Step, Usage};
+pub(crate) use host::Host;
+use std::{future::Future, pin::Pin, sync::Arc, task::Waker, time::Instant};
+use wasi::Command;
+use wasmtime::{
+    Engine, Error, Result, Store, StoreContextMut,
+    component::{
+        Component, ComponentExportIndex, Instance, InstancePre, Linker, Resource,
+        types::{ComponentFunc, ComponentItem, Type},
+    },
+};
+
+/// Core memories of one component.
+pub(crate) const MOST_MEMORIES: u32 = 4;
+/// Core tables of one component, and of one place in the pool.
+pub(crate) const MOST_TABLES: u32 = 16;
+pub(crate) const TABLES_OF_A_PLACE: u32 = 4;
+/// Core instances of one component: Python's has one for each of its shared libraries.
+pub(crate) const MOST_INSTANCES: u32 = 512;
+
+/// Bytes that one call of a guest may make the host copy.
+const MOST_COPIED: usize = 4 << 20;
+/// Handles of one guest, those of its own making included.
+const MOST_HANDLES: usize = 64 << 10;
+
+/// Defines functions of one instance, each from the host's state and its parameters.
+macro_rules! functions {
+    ($instance:ident { $($function:tt)* }) => { $crate::component::define!($instance; $($function)*); };
+    ($linker:ident.instance($name:literal)? { $($function:tt)* }) => {
+        let mut instance = $linker.instance($name)?;
+        $crate::component::define!(instance; $($function)*);
+    };
+}
+
+macro_rules! define {
+    ($instance:ident; $($name:expr => |$host:ident $(, $argument:ident: $type:ty)*| $body:expr;)*) => {
+        $($instance.func_wrap(
+            $name,
+            move |mut store: wasmtime::StoreContextMut<'_, $crate::component::host::Host>, ($($argument,)*): ($($type,)*)| {
+                let $host = store.data_mut();
+                $body
+            },
+        )?;)*
+    };
+}
+
+use {define, functions};
+
+/// The destructor of every resource type.
+fn forget(mut store: StoreContextMut<'_, Host>, number: u32) -> Result<()> {
+    store.data_mut().table.remove(number);
+    Ok(())
+}
+
+/// WASI 0.2 for every component of this engine; the linker takes any 0.2.x for the 0.2.0 that is named here.
+pub(crate) fn linker(engine: &Engine) -> Result<Linker<Host>> {
+    let mut linker = Linker::new(engine);
+    io::link(&mut linker)?;
+    cli::link(&mut linker)?;
+    http::link(&mut linker)?;
+    absent::link(&mut linker)?;
+    Ok(linker)
+}
+
+/// What calls a component.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum World {
+    /// `wasi:cli/run`, as a program.
+    Command,
+    /// `wasi:http/incoming-handler`.
+    Proxy,
+}
+
+const HANDLER: &str = "wasi:http/incoming-handler@0.2.0";
+const RUN: &str = "wasi:cli/run@0.2.0";
+
+/// A component that is ready to run.
+pub(crate) struct Loaded {
+    inner: Arc<Inner>,
+    initial_memory: ByteSize,
+}
+
+struct Inner {
+    instance: InstancePre<Host>,
+    world: World,
+    entry: ComponentExportIndex,
+    pool: Arc<Pool>,
+    places: u32,
+}
+
+fn refused<T>(what: impl Into<String>) -> Result<T> {
+    Err(Error::msg(what.into()))
+}
+
+impl Loaded {
+    /// Resolves a component's imports and exports.
+    pub(crate) fn new(engine: &Wasmtime, component: &Component) -> Result<Self> {
+        let instance = engine.components.instantiate_pre(component)?;
+        let (world, entry) = entry(component)?;
+        let Some(needs) = component.resources_required() else {
+            return refused("it imports core modules or other components, which nobody could give it");
+        };
+        if needs.num_memories > MOST_MEMORIES {
+            return refused(format!(
+                "it has {} memories; a component may have {MOST_MEMORIES}",
+                needs.num_memories
+            ));
+        }
+        if needs.num_tables > MOST_TABLES {
+            return refused(format!(
+                "it has {} tables; a component may have {MOST_TABLES}",
+                needs.num_tables
+            ));
+        }
+        let tables = needs.num_tables.div_ceil(TABLES_OF_A_PLACE);
+        let pages = needs.max_initial_memory_size.unwrap_or(0);
+        Ok(Self {
+            initial_memory: ByteSize(pages.saturating_mul(64 << 10)),
+            inner: Arc::new(Inner {
+                instance,
+                world,
+                entry,
+                pool: engine.pool.clone(),
+                places: needs.num_memories.max(tables).max(1),
+            }),
+        })
+    }
+}
+
+/// How a component is called.
+fn entry(component: &Component) -> Result<(World, ComponentExportIndex)> {
+    for (world, name, function) in [(World::Proxy, HANDLER, "handle"), (World::Command, RUN, "run")] {
+        let Some(interface) = component.get_export_index(None, name) else {
+            continue;
+        };
+        let Some((item, index)) = component.get_export(Some(&interface), function) else {
+            return refused(format!("its `{name}` has no function `{function}`"));
+        };
+        let good = match (world, item) {
+            (World::Proxy, ComponentItem::ComponentFunc(its)) => is_handle(&its),
+            (World::Command, ComponentItem::ComponentFunc(its)) => is_run(&its),
+            _ => false,
+        };
+        if !good {
+            return refused(format!("its `{function}` is not that of `{name}`"));
+        }
+        return Ok((world, index));
+    }
+    refused(
+        "it is a component that exports neither `wasi:cli/run` nor `wasi:http/incoming-handler` of WASI 0.2",
+    )
+}
+
+fn is_run(function: &ComponentFunc) -> bool {
+    let mut results = function.results();
+    let result = matches!(
+        (results.next(), results.next()),
+        (Some(Type::Result(result)), None) if result.ok().is_none() && result.err().is_none()
+    );
+    result && function.params().len() == 0
+}
+
+fn is_handle(function: &ComponentFunc) -> bool {
+    let mut parameters = function.params().map(|(_, its)| its);
+    let resources = matches!(
+        (parameters.next(), parameters.next(), parameters.next()),
+        (Some(Type::Own(_)), Some(Type::Own(_)), None)
+    );
+    resources && function.results().len() == 0
+}
+
+impl Image for Loaded {
+    fn initial_memory(&self) -> ByteSize {
+        self.initial_memory
+    }
+
+    fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
+        match self.inner.pool.take(self.inner.places) {
+            Some(place) => Ok(Box::new(Running {
+                future: Some(Box::pin(serve(
+                    self.inner.clone(),
+                    Command::new(grant.clone(), input),
+                ))),
+                usage: Usage::default(),
+                _place: place,
+            })),
+            None => Err(SpawnError::Exhausted(input)),
+        }
+    }
+}
+
+type Serving = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
+
+struct Running {
+    /// None when it is over.
+    future: Option<Serving>,
+    usage: Usage,
+    // Last: the place is free once the instance is gone.
+    _place: Place,
+}
+
+impl Sandbox for Running {
+    fn run(&mut self, waker: &Waker, until: Instant) -> Step {
+        let Some(future) = &mut self.future else {
+            let reason = "it was run after its end".into();
+            return Step::Fault(Fault::Trap { reason }, self.usage);
+        };
+        match turn::poll(future.as_mut(), waker, until, &mut self.usage) {
+            Err(step) => step,
+            Ok(result) => {
+                self.future = None;
+                match result {
+                    Ok(()) => Step::Done(self.usage),
+                    Err(fault) => Step::Fault(fault, self.usage),
+                }
+            }
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        self.usage
+    }
+}
+
+/// One request in a new instance.
+async fn serve(image: Arc<Inner>, command: Command) -> Result<(), Fault> {
+    let host = Host::new(command, image.world == World::Command);
+    let mut store = Store::new(image.instance.engine(), host);
+    store.limiter(|host| host);
+    store.set_hostcall_fuel(MOST_COPIED);
+    store.set_max_component_handles(MOST_HANDLES);
+    preemptible(&mut store);
+    let result = match image.instance.instantiate_async(&mut store).await {
+        Ok(instance) => {
+            turn::started();
+            call(&image, instance, &mut store).await
+        }
+        Err(error) => Err(error),
+    };
+    let host = store.data_mut();
+    conclude(host.refused(), result, |code| match (image.world, code) {
+        (World::Command, code) => host.command.finish(code),
+        (World::Proxy, 0) => host.concluded(),
+        (World::Proxy, code) => Err(Fault::Exit { code }),
+    })
+}
+
+async fn call(image: &Inner, instance: Instance, store: &mut Store<Host>) -> Result<()> {
+    match image.world {
+        World::Command => {
+            let run = instance.get_typed_func::<(), (Result<(), ()>,)>(&mut *store, &image.entry)?;
+            let (result,) = run.call_async(&mut *store, ()).await?;
+            result.map_err(|()| Error::new(wasi::Stop::Exit(1)))
+        }
+        World::Proxy => {
+            type Arguments = (Resource<http::IncomingRequest>, Resource<http::ResponseOutparam>);
+            let handle = instance.get_typed_func::<Arguments, ()>(&mut *store, &image.entry)?;
+            let arguments = store.data_mut().arguments()?;
+            handle.call_async(&mut *store, arguments).await
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What the guest's handles stand for.
+//!
+//! A handle's number comes from the guest, through Wasmtime, which knows whether the guest has it and of what type it is.
+//! What lies under the number is looked at again here: a number that leads nowhere ends the guest and not the host. Both
+//! how many objects there are and how many bytes they hold are bounded.
+
+use super::http::{Headers, OutgoingRequest, OutgoingResponse};
+use std::{mem, time::Instant};
+use wasmtime::{Result, component::Resource};
+
+/// Objects of one guest at once.
+const MOST_OBJECTS: usize = 4096;
+
+/// Bytes that they may hold together.
+const MOST_BYTES: usize = 1 << 20;
+
+/// What a handle can stand for.
+pub(crate) enum Object {
+    Pollable(Option<Instant>),
+    Input(Source),
+    Output(Target),
+    Headers(Headers),
+    IncomingRequest { consumed: bool },
+    IncomingBody { taken: bool },
+    FutureTrailers { taken: bool },
+    OutgoingRequest(OutgoingRequest),
+    RequestOptions([Option<u64>; 3]),
+    OutgoingResponse(OutgoingResponse),
+    OutgoingBody { to: Target, taken: bool },
+    ResponseOutparam,
+    Network,
+}
+
+/// Where an input stream comes from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    Nothing,
+    /// The request's body.
+    Body,
+}
+
+/// Where an output stream leads.
+#[derive(Clone, Copy)]
+pub(crate) enum Target {
+    Nothing,
+    /// A command's standard output.
+    Output,
+    Log,
+    /// The body of the response that was made as this one, counted from 0.
+    Response(usize),
+}
+
+impl Object {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Headers(headers) => headers.bytes(),
+            Self::OutgoingRequest(request) => request.bytes(),
+            Self::OutgoingResponse(response) => response.headers.bytes(),
+            _ => 0,
+        }
+    }
+}
+
+/// All objects of one guest.
+#[derive(Default)]
+pub(crate) struct Table {
+    objects: slab::Slab<Object>,
+    bytes: usize,
+}
+
+fn message(text: &'static str) -> wasmtime::Error {
+    wasmtime::Error::msg(text)
+}
+
+impl Table {
+    pub(crate) fn push<T: 'static>(&mut self, object: Object) -> Result<Resource<T>> {
+        if self.objects.len() >= MOST_OBJECTS {
+            return Err(message("it holds too many handles"));
+        }
+        self.charge(0, object.bytes())?;
+        let key = self.objects.insert(object);
+        let number = u32::try_from(key).map_err(|_| message("it holds too many handles"))?;
+        Ok(Resource::new_own(number))
+    }
+
+    /// Counts bytes that an object of so many has become.
+    fn charge(&mut self, before: usize, after: usize) -> Result<()> {
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(after);
+        if self.bytes > MOST_BYTES {
+            return Err(message("its header fields hold too many bytes"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get<T: 'static>(&self, handle: &Resource<T>) -> Result<&Object> {
+        let object = self.objects.get(handle.rep() as usize);
+        object.ok_or_else(|| message("a handle leads nowhere"))
+    }
+
+    /// For changes that leave the object's bytes as they are.
+    pub(crate) fn get_mut<T: 'static>(&mut self, handle: &Resource<T>) -> Result<&mut Object> {
+        let object = self.objects.get_mut(handle.rep() as usize);
+        object.ok_or_else(|| message("a handle leads nowhere"))
+    }
+
+    /// Changes an object, and keeps the account of its bytes.
+    pub(crate) fn change<T: 'static, R>(
+        &mut self,
+        handle: &Resource<T>,
+        change: impl FnOnce(&mut Object) -> Result<R>,
+    ) -> Result<R> {
+        let object = self.get_mut(handle)?;
+        let before = object.bytes();
+        let result = change(object);
+        let after = object.bytes();
+        self.charge(before, after)?;
+        result
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) -> Option<Object> {
+        let object = self.objects.try_remove(number as usize)?;
+        self.bytes = self.bytes.saturating_sub(object.bytes());
+        Some(object)
+    }
+
+    /// The object of a handle that the guest gives away.
+    pub(crate) fn take<T: 'static>(&mut self, handle: &Resource<T>) -> Result<Object> {
+        let object = self.remove(handle.rep());
+        object.ok_or_else(|| message("a handle leads nowhere"))
+    }
+
+    pub(crate) fn pollable(&self, handle: &Resource<super::io::Pollable>) -> Result<Option<Instant>> {
+        match self.get(handle)? {
+            Object::Pollable(until) => Ok(*until),
+            _ => Err(mistaken()),
+        }
+    }
+
+    pub(crate) fn source(&self, handle: &Resource<super::io::InputStream>) -> Result<Source> {
+        match self.get(handle)? {
+            Object::Input(source) => Ok(*source),
+            _ => Err(mistaken()),
+        }
+    }
+
+    pub(crate) fn target(&self, handle: &Resource<super::io::OutputStream>) -> Result<Target> {
+        match self.get(handle)? {
+            Object::Output(target) => Ok(*target),
+            _ => Err(mistaken()),
+        }
+    }
+}
+
+/// A handle whose object is of another kind than its type says.
+pub(crate) fn mistaken() -> wasmtime::Error {
+    message("a handle leads to something else than its type says")
+}
+
+/// Sets a mark and says whether it was set before.
+pub(crate) fn mark(taken: &mut bool) -> bool {
+    mem::replace(taken, true)
+}
