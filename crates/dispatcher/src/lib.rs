@@ -12,7 +12,7 @@
 mod table;
 
 use arc_swap::{ArcSwap, Cache};
-use contract::{FunctionId, Head, Problem, VersionNumber};
+use contract::{FunctionId, FunctionRef, Head, Problem, VersionNumber};
 use parking_lot::Mutex;
 use registry::{Snapshot, Version};
 use std::{
@@ -71,6 +71,11 @@ impl Reader {
     /// What a request invokes. Notes in the head how much of its path named that.
     pub fn route(&mut self, head: &mut Head) -> Result<Arc<Target>, Box<Unrouted>> {
         self.cache.load().route(head)
+    }
+
+    /// What a function's name means now.
+    pub fn named(&mut self, function: &FunctionRef) -> Result<Arc<Target>, Problem> {
+        self.cache.load().named(&function.to_string())
     }
 
     /// Whether everything that was deployed when the node started can be served without loading anything.

@@ -204,11 +204,7 @@ impl Table {
         if let Some(rest) = head.path().strip_prefix(FUNCTION) {
             let name = rest.split('/').next().unwrap_or_default();
             let script = FUNCTION.len() + name.len();
-            let target = self
-                .names
-                .get(name)
-                .cloned()
-                .ok_or_else(|| Box::from(self.unknown(name)))?;
+            let target = self.named(name)?;
             head.set_script(script);
             return Ok(target);
         }
@@ -254,6 +250,11 @@ impl Table {
             problem,
             allow: Some(allow),
         }))
+    }
+
+    /// What a reference leads to.
+    pub(crate) fn named(&self, name: &str) -> Result<Arc<Target>, Problem> {
+        self.names.get(name).cloned().ok_or_else(|| self.unknown(name))
     }
 
     fn unknown(&self, name: &str) -> Problem {

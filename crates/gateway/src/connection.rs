@@ -2,7 +2,8 @@
 
 use crate::http1::{ChunkDecoder, Fed, Framing, Reject};
 use bytes::Bytes;
-use contract::{Head, Problem, RequestId};
+use contract::{Head, Problem, RequestId, VersionNumber};
+use lambda::{Invoke, Rejection};
 use rustix::{
     fd::OwnedFd,
     io::{self, Errno},
@@ -20,6 +21,8 @@ pub(crate) struct Connection {
     /// Bytes that were read and not taken yet.
     pub(crate) input: Vec<u8>,
     pub(crate) reply: Option<Reply>,
+    /// The request in work came by Lambda's API, and is answered in its words.
+    pub(crate) invoke: Option<Box<Invoke>>,
     /// The worker has a request of this connection.
     pub(crate) in_work: bool,
     /// That request, if its trace is exported.
@@ -60,12 +63,14 @@ pub(crate) struct Incoming {
     pub(crate) target: Arc<Target>,
     pub(crate) head: Box<Head>,
     pub(crate) body: Vec<u8>,
+    /// Of the body, in bytes.
+    pub(crate) limit: u64,
     framing: Rest,
 }
 
 enum Rest {
     Length(usize),
-    Chunked { decoder: ChunkDecoder, limit: u64 },
+    Chunked(ChunkDecoder),
 }
 
 /// How the request in work wants to be answered.
@@ -88,6 +93,18 @@ pub(crate) enum Reply {
         /// What the status asks for beside the problem: `Allow`, `Retry-After`.
         header: Option<(&'static str, String)>,
     },
+    /// From the gateway, in the words of Lambda's API.
+    Rejection {
+        rejection: Rejection,
+        id: RequestId,
+        arrived: Instant,
+    },
+    /// A `DryRun` that could have been an invocation.
+    Dry {
+        version: VersionNumber,
+        id: RequestId,
+        arrived: Instant,
+    },
     /// Text of the gateway's own.
     Text {
         status: u16,
@@ -97,36 +114,28 @@ pub(crate) enum Reply {
 }
 
 impl Incoming {
-    /// Fails if the body is known to be larger than the function takes.
-    pub(crate) fn new(target: Arc<Target>, head: Box<Head>, framing: Framing) -> Result<Self, Problem> {
-        let limit = target.grant().limits.request_body;
+    /// Fails with the body's length if that is known to be more than `limit` bytes.
+    pub(crate) fn new(
+        target: Arc<Target>,
+        head: Box<Head>,
+        framing: Framing,
+        limit: u64,
+    ) -> Result<Self, u64> {
         let (framing, capacity) = match framing {
             Framing::None => (Rest::Length(0), 0),
-            Framing::Length(length) if length > limit.0 => {
-                return Err(Problem::new(
-                    413,
-                    "limit-request-body",
-                    format!("the body of {length} bytes is larger than this function's limit of {limit}"),
-                    "raise `request_body` of this function in millpond.toml, or send less",
-                ));
-            }
+            Framing::Length(length) if length > limit => return Err(length),
             // Bounded by the limit, which fits an address space.
             Framing::Length(length) => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 (Rest::Length(length), length.min(MOST_AHEAD))
             }
-            Framing::Chunked => (
-                Rest::Chunked {
-                    decoder: ChunkDecoder::new(),
-                    limit: limit.0,
-                },
-                0,
-            ),
+            Framing::Chunked => (Rest::Chunked(ChunkDecoder::new()), 0),
         };
         Ok(Self {
             target,
             head,
             body: Vec::with_capacity(capacity),
+            limit,
             framing,
         })
     }
@@ -143,7 +152,7 @@ impl Incoming {
                     done: *missing == 0,
                 })
             }
-            Rest::Chunked { decoder, limit } => decoder.feed(bytes, &mut self.body, *limit),
+            Rest::Chunked(decoder) => decoder.feed(bytes, &mut self.body, self.limit),
         }
     }
 }
@@ -240,6 +249,7 @@ impl Connection {
             phase: Phase::Head,
             input: Vec::new(),
             reply: None,
+            invoke: None,
             in_work: false,
             span: None,
             refused: None,

@@ -4,11 +4,12 @@ use crate::{
     Listener,
     connection::{Connection, Incoming, Manner, Phase, Reply, Watched},
     http1::{self, CONTINUE, Framing, Parsed, imf_date},
-    respond,
+    invoke, respond,
 };
 use bytes::Bytes;
 use contract::{CoreId, Head, Problem, RequestId};
 use dispatcher::{Reader, Unrouted};
+use lambda::{Invoke, Rejection};
 use rustix::{buffer::spare_capacity, io::Errno};
 use slab::Slab;
 use std::{
@@ -132,7 +133,7 @@ const AHEAD: usize = 64 << 10;
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// Problems of requests that led to no function, as they are counted.
-const COUNTED: [&str; 9] = [
+const COUNTED: [&str; 8] = [
     "route-unknown",
     "route-method",
     "route-changing",
@@ -141,7 +142,6 @@ const COUNTED: [&str; 9] = [
     "function-ambiguous",
     "application-unknown",
     "version-unknown",
-    "limit-request-body",
 ];
 
 fn token(slot: usize, serial: u32) -> u64 {
@@ -494,11 +494,10 @@ impl Edge {
             };
             return self.reply(connection, reply, framing, dirty);
         }
-        let incoming = self.reader.route(&mut head).and_then(|target| match framing {
-            Framing::None => Ok(Err((target, head))),
-            framing => Ok(Ok(Incoming::new(target, head, framing)?)),
-        });
-        match incoming {
+        if lambda::is_invoke(head.path()) {
+            return self.begin_invoke(connection, head, framing, ask, intake, dirty);
+        }
+        match self.reader.route(&mut head) {
             Err(unrouted) => {
                 let Unrouted { problem, allow } = *unrouted;
                 if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
@@ -512,15 +511,91 @@ impl Edge {
                 };
                 self.reply(connection, reply, framing, dirty);
             }
-            Ok(Err((target, head))) => self.submit(connection, target, head, Bytes::new(), intake, dirty),
-            Ok(Ok(incoming)) => {
-                if ask {
-                    connection.output.head().extend_from_slice(CONTINUE);
-                    dirty.push(connection.token);
+            Ok(target) if framing == Framing::None => {
+                self.submit(connection, target, head, Bytes::new(), intake, dirty);
+            }
+            Ok(target) => {
+                let limit = target.grant().limits.request_body;
+                match Incoming::new(target, head, framing, limit.0) {
+                    Ok(incoming) => Self::collect(connection, incoming, ask, dirty),
+                    Err(length) => {
+                        const CODE: &str = "limit-request-body";
+                        self.metrics.reject(CODE);
+                        let problem = Problem::new(
+                            413,
+                            CODE,
+                            format!(
+                                "the body of {length} bytes is larger than this function's limit of {limit}"
+                            ),
+                            "raise `request_body` of this function in millpond.toml, or send less",
+                        );
+                        let reply = Reply::Problem {
+                            problem,
+                            id,
+                            arrived: intake.now,
+                            header: None,
+                        };
+                        self.reply(connection, reply, framing, dirty);
+                    }
                 }
-                connection.phase = Phase::Body(Box::new(incoming));
             }
         }
+    }
+
+    /// Waits for a request's body.
+    fn collect(connection: &mut Connection, incoming: Incoming, ask: bool, dirty: &mut Vec<u64>) {
+        if ask {
+            connection.output.head().extend_from_slice(CONTINUE);
+            dirty.push(connection.token);
+        }
+        connection.phase = Phase::Body(Box::new(incoming));
+    }
+
+    /// A request in the words of Lambda's API.
+    fn begin_invoke(
+        &mut self,
+        connection: &mut Connection,
+        mut head: Box<Head>,
+        framing: Framing,
+        ask: bool,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
+        let id = head.id;
+        let found = Invoke::read(&head).and_then(|invoke| {
+            let target = self.reader.named(&invoke.function);
+            Ok((target.map_err(|problem| Rejection::of_problem(&problem))?, invoke))
+        });
+        let rejection = match found {
+            Err(rejection) => rejection,
+            Ok((target, invoke)) => {
+                head.set_script(head.path().len());
+                let limit = invoke.largest_payload().min(target.grant().limits.request_body.0);
+                let most = invoke.largest_payload();
+                connection.invoke = Some(Box::new(invoke));
+                match Incoming::new(target.clone(), head, framing, limit) {
+                    Ok(incoming) if framing == Framing::None => {
+                        let Incoming { head, .. } = incoming;
+                        return self.submit(connection, target, head, Bytes::new(), intake, dirty);
+                    }
+                    Ok(incoming) => return Self::collect(connection, incoming, ask, dirty),
+                    Err(_) => Rejection::too_large(limit, most),
+                }
+            }
+        };
+        self.metrics.reject(rejection.error);
+        connection.invoke = None;
+        let arrived = intake.now;
+        self.reply(
+            connection,
+            Reply::Rejection {
+                rejection,
+                id,
+                arrived,
+            },
+            framing,
+            dirty,
+        );
     }
 
     /// An answer of our own to a request whose body was not read.
@@ -544,14 +619,20 @@ impl Edge {
     ) {
         self.metrics.reject(reject.code);
         connection.manner.keep_alive = false;
-        connection.phase = Phase::Working;
-        let problem = reject.problem(Some(id));
-        connection.reply = Some(Reply::Problem {
-            problem,
-            id,
-            header: None,
-            arrived,
+        connection.reply = Some(match (connection.invoke.take(), &connection.phase) {
+            (Some(invoke), Phase::Body(incoming)) if reject.status == 413 => Reply::Rejection {
+                rejection: Rejection::too_large(incoming.limit, invoke.largest_payload()),
+                id,
+                arrived,
+            },
+            _ => Reply::Problem {
+                problem: reject.problem(Some(id)),
+                id,
+                header: None,
+                arrived,
+            },
         });
+        connection.phase = Phase::Working;
         dirty.push(connection.token);
     }
 
@@ -565,14 +646,21 @@ impl Edge {
         dirty: &mut Vec<u64>,
     ) {
         connection.phase = Phase::Working;
+        let (id, arrived) = (head.id, intake.now);
         let mut request = Box::new(Invocation::new(
             target,
             head,
             body,
-            intake.now,
+            arrived,
             self.core,
             connection.token,
         ));
+        if let Some(invoke) = &connection.invoke
+            && let Err(reply) = invoke::prepare(invoke, &mut request)
+        {
+            connection.invoke = None;
+            return self.reply(connection, reply, Framing::None, dirty);
+        }
         if let Some(tracer) = &self.options.tracer {
             let Invocation { target, head, .. } = &mut *request;
             connection.span = tracer.begin(head, &target.grant().function, target.grant().version);
@@ -586,11 +674,18 @@ impl Edge {
                     refusal,
                     invocation.body.len() as u64,
                 ));
-                let reply = Reply::Problem {
-                    problem: Problem::of_refusal(refusal),
-                    id: invocation.head.id,
-                    header: Some(respond::retry(refusal)),
-                    arrived: intake.now,
+                let reply = match connection.invoke.take() {
+                    Some(_) => Reply::Rejection {
+                        rejection: Rejection::of_refusal(refusal),
+                        id,
+                        arrived,
+                    },
+                    None => Reply::Problem {
+                        problem: Problem::of_refusal(refusal),
+                        id,
+                        header: Some(respond::retry(refusal)),
+                        arrived,
+                    },
                 };
                 self.reply(connection, reply, Framing::None, dirty);
             }

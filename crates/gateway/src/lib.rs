@@ -21,6 +21,7 @@ mod connection;
 mod gateway;
 /// The server's side of HTTP/1.1, without I/O.
 pub mod http1;
+mod invoke;
 mod listener;
 mod respond;
 

@@ -3,6 +3,7 @@
 use crate::{
     connection::{Connection, Reply},
     http1::{ResponseLine, write_head},
+    invoke,
 };
 use bytes::Bytes;
 use contract::{CoreId, Problem, Refusal, RequestId, ResponseHead};
@@ -46,13 +47,28 @@ pub(crate) fn respond(
             let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
             problem_response(connection, &problem, header, &said, date);
         }
+        Reply::Rejection {
+            rejection,
+            id,
+            arrived,
+        } => {
+            let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
+            invoke::rejected(connection, &rejection, id, &said, date);
+        }
+        Reply::Dry { version, id, arrived } => {
+            let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
+            invoke::dry(connection, version, id, &said, date);
+        }
         Reply::Answer(mut answer) => {
             let write = now.saturating_duration_since(answer.timing.ended);
             let said = server_timing(&answer.timing, write);
             let result = mem::replace(&mut answer.result, Ok(Response::default()));
-            let (outcome, response_bytes) = match result {
-                Ok(response) => success(connection, answer.id, response, &said, date),
-                Err(failure) => failed(connection, answer.id, &failure, &said, date),
+            let (outcome, response_bytes) = match (connection.invoke.take(), result) {
+                (Some(invoke), result) => {
+                    invoke::answered(connection, &invoke, &answer, &result, &said, date)
+                }
+                (None, Ok(response)) => success(connection, answer.id, response, &said, date),
+                (None, Err(failure)) => failed(connection, answer.id, &failure, &said, date),
             };
             return Some(record(&answer, core, outcome, write, response_bytes));
         }
@@ -62,13 +78,16 @@ pub(crate) fn respond(
 
 /// Records an answer whose client has gone: what it cost still counts.
 pub(crate) fn record_unread(answer: &Answer, core: CoreId) -> Sample {
-    let outcome = match &answer.result {
+    record(answer, core, outcome(&answer.result), Duration::ZERO, 0)
+}
+
+pub(crate) fn outcome(result: &Result<Response, Failure>) -> Outcome {
+    match result {
         Ok(_) => Outcome::Ok,
         Err(Failure::Fault(fault)) => Outcome::Fault(fault.code()),
         Err(Failure::Refused(refusal)) => Outcome::Refused(Problem::refusal_code(*refusal)),
         Err(Failure::Platform(_)) => Outcome::Platform(PLATFORM),
-    };
-    record(answer, core, outcome, Duration::ZERO, 0)
+    }
 }
 
 fn record(answer: &Answer, core: CoreId, outcome: Outcome, write: Duration, response_bytes: u64) -> Sample {
@@ -215,7 +234,13 @@ fn problem_response(
 }
 
 /// A response of the gateway's own making: its status and headers are known to be good.
-fn plain(connection: &mut Connection, status: u16, headers: &[(&str, &[u8])], body: &[u8], date: [u8; 29]) {
+pub(crate) fn plain(
+    connection: &mut Connection,
+    status: u16,
+    headers: &[(&str, &[u8])],
+    body: &[u8],
+    date: [u8; 29],
+) {
     let line = line(connection, status, body.len() as u64, date);
     if let Ok(true) = write_head(connection.output.head(), &line, headers.iter().copied()) {
         connection.output.body(Bytes::copy_from_slice(body));

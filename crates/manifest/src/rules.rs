@@ -10,7 +10,14 @@ use contract::is_reserved_variable;
 use std::{collections::HashMap, net::Ipv6Addr};
 
 /// First segments of paths that the data plane keeps for itself.
-const RESERVED_SEGMENTS: [&str; 5] = ["function", "async-function", "healthz", "readyz", "2015-03-31"];
+const RESERVED_SEGMENTS: [&str; 6] = [
+    "function",
+    "async-function",
+    "healthz",
+    "readyz",
+    "2015-03-31",
+    "2021-11-15",
+];
 
 /// Arguments and environment of one function, in bytes: they are written into every sandbox.
 const MAXIMUM_START: usize = 64 << 10;

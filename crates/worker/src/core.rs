@@ -526,11 +526,12 @@ impl<F: Front> Core<F> {
             arrived,
             home,
             token,
+            log_tail,
             cold,
         } = *invocation;
         let (id, request_bytes) = (head.id, body.len() as u64);
         let slot = Slot::default();
-        let response = Box::new(Sink::new(slot.clone(), target.clone(), id));
+        let response = Box::new(Sink::new(slot.clone(), target.clone(), id, log_tail));
         let (sandbox, served) = match self.sandbox(&target, Input { head, body, response }) {
             Ok(sandbox) => sandbox,
             Err(SpawnError::Exhausted(Input { head, body, .. })) => {
@@ -545,6 +546,7 @@ impl<F: Front> Core<F> {
                     arrived,
                     home,
                     token,
+                    log_tail,
                     cold,
                 };
                 self.queues.starve(Box::new(invocation), now);
@@ -569,6 +571,7 @@ impl<F: Front> Core<F> {
                         start,
                         memory: 0,
                         request_bytes,
+                        log_tail: Vec::new(),
                     },
                 );
                 return now;
@@ -737,6 +740,7 @@ impl<F: Front> Core<F> {
             .min(cpu);
         let run = cpu.saturating_sub(boot) + waited;
         target.learn(cpu);
+        let (response, log_tail) = slot.take();
         let result = match result {
             Ok(()) => {
                 if served + 1 < target.reuse && !target.retired() {
@@ -746,7 +750,7 @@ impl<F: Front> Core<F> {
                         served: served + 1,
                     });
                 }
-                Ok(slot.take())
+                Ok(response)
             }
             Err(fault) => {
                 drop(sandbox);
@@ -779,6 +783,7 @@ impl<F: Front> Core<F> {
                 start,
                 memory,
                 request_bytes,
+                log_tail,
             },
         );
     }
@@ -823,6 +828,7 @@ impl<F: Front> Core<F> {
                 start,
                 memory: 0,
                 request_bytes,
+                log_tail: Vec::new(),
             },
         );
     }
@@ -896,6 +902,7 @@ impl<F: Front> Core<F> {
                     start,
                     memory: 0,
                     request_bytes,
+                    log_tail: Vec::new(),
                 },
             );
         }

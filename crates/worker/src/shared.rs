@@ -33,6 +33,8 @@ pub struct Invocation {
     pub home: CoreId,
     /// The front's name for it.
     pub token: u64,
+    /// How much of the end of its log the answer is to carry, in bytes.
+    pub log_tail: usize,
     /// It came when its version's image was not loaded.
     pub(crate) cold: Cold,
 }
@@ -63,6 +65,7 @@ impl Invocation {
             arrived,
             home,
             token,
+            log_tail: 0,
             cold: Cold::No,
         }
     }
@@ -91,6 +94,8 @@ pub struct Answer {
     pub memory: u64,
     /// The length of the request's body.
     pub request_bytes: u64,
+    /// The end of its log, as much of it as the invocation asked for.
+    pub log_tail: Vec<u8>,
 }
 
 /// A complete response.

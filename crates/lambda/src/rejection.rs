@@ -1,0 +1,129 @@
+//! Why a function was not invoked.
+
+use crate::MAX_PAYLOAD;
+use contract::{Problem, Refusal};
+use serde::Serialize;
+
+/// An error of the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The HTTP status.
+    pub status: u16,
+    /// The error's name, for the header `x-amzn-ErrorType`.
+    pub error: &'static str,
+    /// For a person.
+    pub message: String,
+    /// When to try again, in seconds, for the header `Retry-After`.
+    pub retry_after: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(rename = "Type")]
+    by: &'static str,
+    // The reference spells it in both ways, from error to error; clients look for both.
+    #[serde(rename = "Message")]
+    message: &'a str,
+    #[serde(rename = "message")]
+    again: &'a str,
+    #[serde(rename = "Reason", skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+impl Rejection {
+    fn new(status: u16, error: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            error,
+            message: message.into(),
+            retry_after: None,
+        }
+    }
+
+    pub(crate) fn unknown_operation(method: &str, path: &str) -> Self {
+        let message = format!(
+            "{method} {path} is no operation of this node; it has POST /2015-03-31/functions/NAME/invocations and \
+             POST /2021-11-15/functions/NAME/response-streaming-invocations"
+        );
+        Self::new(404, "UnknownOperationException", message)
+    }
+
+    pub(crate) fn parameter(message: impl Into<String>) -> Self {
+        Self::new(400, "InvalidParameterValueException", message)
+    }
+
+    pub(crate) fn payload(error: &serde_json::Error) -> Self {
+        let message = format!("Could not parse request body into json: {error}");
+        Self::new(400, "InvalidRequestContentException", message)
+    }
+
+    /// An invocation kind that this node does not take.
+    pub fn no_events() -> Self {
+        Self::parameter("this node takes no invocations of type Event; use RequestResponse")
+    }
+
+    /// A payload of more than `limit` bytes. Lambda's own limit cannot be raised, a function's can.
+    pub fn too_large(limit: u64, most: u64) -> Self {
+        let message = if limit < most.min(MAX_PAYLOAD) {
+            format!(
+                "Request must be smaller than {limit} bytes: raise `request_body` of this function in millpond.toml, or send less"
+            )
+        } else {
+            format!("Request must be smaller than {limit} bytes for the InvokeFunction operation")
+        };
+        Self::new(413, "RequestTooLargeException", message)
+    }
+
+    /// A name that leads to no function.
+    pub fn of_problem(problem: &Problem) -> Self {
+        let message = match problem.hint.as_str() {
+            "" => problem.detail.clone(),
+            hint => format!("{}; {hint}", problem.detail),
+        };
+        match problem.status {
+            404 => Self::new(404, "ResourceNotFoundException", message),
+            400..=499 => Self::parameter(message),
+            _ => Self::new(500, "ServiceException", message),
+        }
+    }
+
+    /// The node would not take the invocation.
+    pub fn of_refusal(refusal: Refusal) -> Self {
+        let Problem { detail, hint, .. } = Problem::of_refusal(refusal);
+        match refusal {
+            Refusal::QueueFull { retry_after } => Self {
+                retry_after: Some(retry_after.as_secs().max(1)),
+                ..Self::new(
+                    429,
+                    "TooManyRequestsException",
+                    format!("Rate Exceeded: {detail}; {hint}"),
+                )
+            },
+            _ => Self {
+                retry_after: Some(1),
+                ..Self::new(503, "ServiceException", format!("{detail}; {hint}"))
+            },
+        }
+    }
+
+    /// The platform's own failure.
+    pub fn of_failure(reason: &str) -> Self {
+        Self::new(
+            500,
+            "ServiceException",
+            format!("the node failed to run the function: {reason}"),
+        )
+    }
+
+    /// The body, as JSON.
+    pub fn body(&self) -> Vec<u8> {
+        let body = Body {
+            by: if self.status < 500 { "User" } else { "Service" },
+            message: &self.message,
+            again: &self.message,
+            reason: (self.status == 429).then_some("ReservedFunctionConcurrentInvocationLimitExceeded"),
+        };
+        // It has only texts.
+        serde_json::to_vec(&body).unwrap_or_default()
+    }
+}
