@@ -50,7 +50,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER: u64 = 256 << 20;
 
 /// A connection to one node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Client {
     agent: Agent,
     base: Uri,
@@ -71,8 +71,14 @@ impl Connection {
 
     /// Makes a client. Nothing is sent yet. From here on an interruption ends the process with 130.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let base = base_uri(self.admin.as_deref().unwrap_or(DEFAULT_ADMIN))?;
+        let client = self.client_of(self.admin.as_deref().unwrap_or(DEFAULT_ADMIN))?;
         exit_on_interrupt();
+        Ok(client)
+    }
+
+    /// Makes a client of the node whose control API is here, for a verb that sees to interruptions itself.
+    pub(crate) fn client_of(&self, admin: &str) -> Result<Client, Failure> {
+        let base = base_uri(admin)?;
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .allow_non_standard_methods(true)

@@ -1,5 +1,6 @@
 //! What a command can fail with, what it tells then, and its exit code: 1 for a function's or a service's error, 2 for
-//! wrong usage (a manifest included), 124 for a timeout. 130, for an interruption, is `client`'s.
+//! wrong usage (a manifest included), 124 for a timeout, 130 for an interruption (where a verb has nothing to put in order
+//! before it ends, `client` sees to that).
 
 use crate::output::{Output, visible};
 use contract::Problem;
@@ -32,6 +33,17 @@ pub(crate) enum Failure {
     /// Something on this machine went wrong.
     #[error("{message}")]
     Local { message: String, hint: String },
+    /// A build command failed.
+    #[error("{message}")]
+    Build {
+        message: String,
+        folder: PathBuf,
+        /// What it printed, where that was not shown already.
+        output: String,
+    },
+    /// A signal ended it; the exit code that shells give to that.
+    #[error("interrupted")]
+    Interrupted(u8),
     /// No answer came.
     #[error("{attempt}: {reason}")]
     Unreachable {
@@ -75,6 +87,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Usage { .. } | Self::Manifest { .. } => 2,
             Self::Timeout { .. } => 124,
+            Self::Interrupted(code) => *code,
             Self::Answer { problem, .. } if problem.status == 504 => 124,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             _ => 1,
@@ -86,6 +99,8 @@ impl Failure {
             Self::Usage { .. } => "usage",
             Self::Manifest { .. } => "manifest",
             Self::Local { .. } | Self::Output(_) => "local",
+            Self::Build { .. } => "build",
+            Self::Interrupted(_) => "interrupted",
             Self::Unreachable { .. } => "unreachable",
             Self::Answer { problem, .. } => &problem.code,
             Self::Function { .. } => "function-status",
@@ -103,17 +118,23 @@ impl Failure {
                 "wait longer with --timeout, or see what the node does with `millpond logs`"
             }
             Self::Foreign { .. } => "check --admin: it must be the address of a node's control API",
-            Self::Manifest { .. } | Self::Output(_) => "",
+            Self::Build { .. } => "mend what it says, or `build.command`: it runs in the manifest's folder",
+            Self::Manifest { .. } | Self::Output(_) | Self::Interrupted(_) => "",
         }
     }
 
     /// Writes the failure to standard error.
     pub(crate) fn tell(&self, output: &Output) {
-        if matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
+        let silent = match self {
+            Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Interrupted(_) => true,
+            _ => false,
+        };
+        if silent {
             return;
         }
         let text = if output.json() {
-            format!("{:#}\n", self.json())
+            format!("{:#}\n", json!({ "error": self.json() }))
         } else {
             self.text(io::stderr().is_terminal())
         };
@@ -121,7 +142,8 @@ impl Failure {
         let _ = io::Write::write_all(&mut io::stderr().lock(), text.as_bytes());
     }
 
-    fn json(&self) -> serde_json::Value {
+    /// The failure for machines.
+    pub(crate) fn json(&self) -> serde_json::Value {
         let mut error = json!({ "code": self.code(), "detail": self.to_string(), "hint": self.hint() });
         match self {
             Self::Answer { attempt, problem } => {
@@ -134,13 +156,23 @@ impl Failure {
                 error["path"] = json!(path);
                 error["faults"] = json!(faults);
             }
+            Self::Build { output, folder, .. } => {
+                error["output"] = json!(output);
+                error["folder"] = json!(folder);
+            }
             _ => {}
         }
-        json!({ "error": error })
+        error
     }
 
-    fn text(&self, terminal: bool) -> String {
+    /// The failure for people: what it is about, what went wrong, what to try.
+    pub(crate) fn text(&self, terminal: bool) -> String {
         let mut text = String::new();
+        if let Self::Build { output, .. } = self {
+            for line in output.lines() {
+                text.push_str(&format!("{}\n", visible(line)));
+            }
+        }
         if let Self::Manifest {
             path,
             text: source,

@@ -1,17 +1,23 @@
 //! The `millpond` command: a node to serve functions, and a client of its control API.
 //!
-//! Each verb is a module of `commands`. All but `serve` and `doctor` speak to a running node through `client`; what they
-//! have read goes through `output`, so that `-o json` is one place; whatever goes wrong is a [`failure::Failure`],
+//! Each verb is a module of `commands`. Those that manage what a node serves speak to it through `client`; `new`, `build`
+//! and `up` work on a folder with a manifest, which is a [`project::Project`]: `builds` makes its code, `watch` sees its
+//! files change. What a verb has to say goes through `output`, so that `-o json` is one place; whatever goes wrong is a [`failure::Failure`],
 //! which knows what to tell and with which exit code to leave.
 
 #![forbid(unsafe_code)]
 
+mod builds;
 mod client;
 mod commands;
 mod failure;
 mod output;
 mod plan;
 mod probe;
+mod project;
+mod signals;
+mod templates;
+mod watch;
 
 use clap::Parser;
 use std::process::ExitCode;

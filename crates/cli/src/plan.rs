@@ -7,8 +7,7 @@ use contract::VersionNumber;
 /// The plan: one line for each function and route.
 pub(crate) fn render(deployment: &Deployment) -> String {
     let mut text = format!("{}\n", deployment.application);
-    let rows: Vec<Vec<String>> = deployment.changes.iter().map(row).collect();
-    text.push_str(&indented(&columns(&rows)));
+    text.push_str(&indented(&changes(deployment)));
     let routes: Vec<Vec<String>> = deployment
         .routes
         .iter()
@@ -19,6 +18,12 @@ pub(crate) fn render(deployment: &Deployment) -> String {
         text.push_str(&indented(&columns(&routes)));
     }
     text
+}
+
+/// One line for each function.
+pub(crate) fn changes(deployment: &Deployment) -> String {
+    let rows: Vec<Vec<String>> = deployment.changes.iter().map(row).collect();
+    columns(&rows)
 }
 
 fn indented(text: &str) -> String {
@@ -71,6 +76,18 @@ pub(crate) fn said(route: &Route) -> String {
         route.host.as_deref().unwrap_or_default(),
         route.path
     )
+}
+
+/// The addresses of functions in columns.
+pub(crate) fn listed(addresses: &[(String, Vec<String>)]) -> String {
+    let rows: Vec<Vec<String>> = addresses
+        .iter()
+        .flat_map(|(name, urls)| {
+            let names = std::iter::once(name.clone()).chain(std::iter::repeat(String::new()));
+            names.zip(urls).map(|(name, url)| vec![name, url.clone()])
+        })
+        .collect();
+    columns(&rows)
 }
 
 /// Where each function can be reached: by its name, then by its routes.

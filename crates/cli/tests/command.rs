@@ -209,7 +209,7 @@ const MANIFEST: &str = r#"
 name = "shop"
 [function.resize]
 source = "build/resize.wasm"
-build = { command = "mkdir -p build && printf resize > build/resize.wasm && echo built" }
+build = { command = "mkdir -p build && printf '\\0asm' > build/resize.wasm && echo built" }
 [function.thumb]
 source = "thumb.wasm"
 [[trigger.http]]
@@ -262,7 +262,20 @@ fn deploying_node() -> FakeNode {
 fn help_texts() {
     let mut text = out(&millpond(&["--help"]).output().unwrap());
     for verb in [
-        "serve", "deploy", "invoke", "logs", "list", "describe", "delete", "rollback", "doctor",
+        "new",
+        "build",
+        "up",
+        "serve",
+        "deploy",
+        "invoke",
+        "logs",
+        "list",
+        "describe",
+        "delete",
+        "rollback",
+        "doctor",
+        "completions",
+        "man",
     ] {
         text.push_str(&format!(
             "\n=== {verb}\n{}",
@@ -391,11 +404,12 @@ fn deploy_builds_first_when_told() {
     );
     let output = node.run(&["deploy", place, "--build", "-o", "json"]);
     assert_eq!(code(&output), 0, "{}", err(&output));
-    assert!(
-        err(&output).contains("built"),
-        "what a build prints is no part of the answer"
-    );
+    assert!(!err(&output).contains("\nbuilt\n"), "{}", err(&output));
     serde_json::from_slice::<Value>(&output.stdout).unwrap();
+
+    let output = node.run(&["deploy", place, "--build", "--verbose", "-o", "json"]);
+    assert!(err(&output).contains("\nbuilt\n"), "{}", err(&output));
+    serde_json::from_slice::<Value>(&output.stdout).expect("what a build prints is no part of the answer");
 
     fs::write(
         folder.path().join("millpond.toml"),

@@ -3,18 +3,16 @@ use crate::{
     failure::Failure,
     output::{self, Output},
     plan,
+    project::{Code, Project},
 };
 use admin::wire::Deployment;
 use clap::Args;
 use contract::{Digest, Name};
 use manifest::Manifest;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    path::PathBuf,
 };
 
 /// Deploy an application from its manifest
@@ -35,6 +33,9 @@ pub(crate) struct Deploy {
     /// First run the build commands of the manifest
     #[arg(long)]
     build: bool,
+    /// With --build: show what the build commands print, not only when they fail
+    #[arg(short, long, requires = "build")]
+    verbose: bool,
 }
 
 impl Deploy {
@@ -43,56 +44,87 @@ impl Deploy {
         client: impl FnOnce() -> Result<Client, Failure>,
         output: Output,
     ) -> Result<(), Failure> {
-        let path = match self.file {
-            Some(file) => file,
-            None if self.place.is_dir() => self.place.join("millpond.toml"),
-            None => self.place,
-        };
-        let manifest = read_manifest(&path)?;
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let project = Project::at(self.file.unwrap_or(self.place));
+        let manifest = project.manifest()?;
         if self.build {
-            build(&manifest, folder)?;
+            super::build::build(&project, &manifest, None, self.verbose)?;
         }
-        let code = read_code(&manifest, folder)?;
-        let digests: BTreeMap<&Name, Digest> =
-            code.iter().map(|(name, (digest, _))| (*name, *digest)).collect();
-        let document = json!({ "manifest": manifest, "code": digests });
-        let deployments = format!("/v1/applications/{}/deployments", manifest.application.name);
-
+        let code = project.code(&manifest)?;
+        let request = Request::new(&manifest, &code);
         let client = client()?;
-        let planned: Value = client.post(&format!("{deployments}?plan=true"), &document)?;
-        let plan = understood(&planned)?;
         if self.plan {
+            let (planned, plan) = request.plan(&client)?;
             return output.answer(&planned, || plan::render(&plan));
         }
+        let Deployed {
+            answer,
+            deployment,
+            addresses,
+        } = request.deploy(&client)?;
+        output.answer(&answer, || {
+            format!("{}\n{}", plan::render(&deployment), plan::listed(&addresses))
+        })
+    }
+}
+
+/// What a deployment asks of a node.
+pub(super) struct Request<'a> {
+    code: &'a Code<'a>,
+    path: String,
+    document: Value,
+}
+
+/// What the node answered.
+pub(super) struct Deployed {
+    /// All of it, and `urls`.
+    pub(super) answer: Value,
+    /// The same, understood.
+    pub(super) deployment: Deployment,
+    /// Where each function can be reached.
+    pub(super) addresses: Vec<(String, Vec<String>)>,
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn new(manifest: &Manifest, code: &'a Code<'a>) -> Self {
+        let digests: BTreeMap<&Name, Digest> =
+            code.iter().map(|(name, (digest, _))| (*name, *digest)).collect();
+        Self {
+            code,
+            path: format!("/v1/applications/{}/deployments", manifest.application.name),
+            document: json!({ "manifest": manifest, "code": digests }),
+        }
+    }
+
+    fn plan(&self, client: &Client) -> Result<(Value, Deployment), Failure> {
+        let planned: Value = client.post(&format!("{}?plan=true", self.path), &self.document)?;
+        let plan = understood(&planned)?;
+        Ok((planned, plan))
+    }
+
+    /// Sends the code that the node does not have, and makes the manifest the live state.
+    pub(super) fn deploy(&self, client: &Client) -> Result<Deployed, Failure> {
+        let (_, plan) = self.plan(client)?;
         let mut sent = BTreeSet::new();
-        for (name, (digest, bytes)) in &code {
+        for (name, (digest, bytes)) in self.code {
             if plan.missing_code.contains(digest) && sent.insert(*digest) {
                 client.put_code(name.as_str(), *digest, bytes)?;
             }
         }
         let spinner = output::spinner("deploying");
-        let deployed: Result<Value, Failure> = client.post(&format!("{deployments}?plan=false"), &document);
+        let deployed: Result<Value, Failure> =
+            client.post(&format!("{}?plan=false", self.path), &self.document);
         spinner.finish_and_clear();
-        let mut deployed = deployed?;
-        let deployment = understood(&deployed)?;
+        let mut answer = deployed?;
+        let deployment = understood(&answer)?;
         let addresses = plan::addresses(&deployment, &client.data_plane()?);
-        deployed["urls"] = addresses
+        answer["urls"] = addresses
             .iter()
             .map(|(name, urls)| (name.clone(), json!(urls)))
             .collect();
-        output.answer(&deployed, || {
-            let rows: Vec<Vec<String>> = addresses
-                .iter()
-                .flat_map(|(name, urls)| {
-                    let names = std::iter::once(name.clone()).chain(std::iter::repeat(String::new()));
-                    names.zip(urls).map(|(name, url)| vec![name, url.clone()])
-                })
-                .collect();
-            format!("{}\n{}", plan::render(&deployment), output::columns(&rows))
+        Ok(Deployed {
+            answer,
+            deployment,
+            addresses,
         })
     }
 }
@@ -102,79 +134,4 @@ fn understood(answer: &Value) -> Result<Deployment, Failure> {
         attempt: "deploying".to_owned(),
         reason: error.to_string(),
     })
-}
-
-fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| {
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound => "name the manifest or its folder: `millpond deploy FOLDER`",
-            io::ErrorKind::InvalidData => "a manifest is TOML in UTF-8",
-            _ => "",
-        };
-        Failure::usage(
-            format!("cannot read the manifest {}: {error}", path.display()),
-            hint,
-        )
-    })?;
-    manifest::parse(&text).map_err(|faults| Failure::Manifest {
-        path: path.to_owned(),
-        text,
-        faults,
-    })
-}
-
-/// Runs each build command once, however many functions name it. What it prints goes to standard error.
-fn build(manifest: &Manifest, folder: &Path) -> Result<(), Failure> {
-    let commands: BTreeSet<&str> = manifest
-        .function
-        .values()
-        .filter_map(|function| Some(function.build.as_ref()?.command.as_str()))
-        .collect();
-    if commands.is_empty() {
-        return Err(Failure::usage(
-            "no function of the manifest says how it is built",
-            "add a `[function.NAME.build]` table with a `command`, or leave out --build",
-        ));
-    }
-    for command in commands {
-        eprintln!("build: {command}");
-        let failed = |reason: String| {
-            Failure::local(
-                format!("the build command `{command}` {reason}"),
-                format!("it runs in {}", folder.display()),
-            )
-        };
-        let status = Command::new("sh")
-            .args(["-c", command])
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(io::stderr())
-            .status()
-            .map_err(|error| failed(format!("could not be started: {error}")))?;
-        if !status.success() {
-            return Err(failed(format!("failed: {status}")));
-        }
-    }
-    Ok(())
-}
-
-type Code<'a> = BTreeMap<&'a Name, (Digest, Vec<u8>)>;
-
-fn read_code<'a>(manifest: &'a Manifest, folder: &Path) -> Result<Code<'a>, Failure> {
-    let read = |(name, function): (&'a Name, &'a manifest::Function)| {
-        let path = folder.join(&function.source);
-        let bytes = fs::read(&path).map_err(|error| {
-            let hint = match (&function.build, error.kind()) {
-                (Some(_), io::ErrorKind::NotFound) => "build it with --build",
-                (None, io::ErrorKind::NotFound) => "build it first; `source` is relative to the manifest",
-                _ => "",
-            };
-            Failure::usage(
-                format!("cannot read the code of `{name}` at {}: {error}", path.display()),
-                hint,
-            )
-        })?;
-        Ok((name, (Digest(Sha256::digest(&bytes).into()), bytes)))
-    };
-    manifest.function.iter().map(read).collect()
 }

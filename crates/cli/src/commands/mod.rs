@@ -1,5 +1,7 @@
 //! The verbs.
 
+mod build;
+mod completions;
 mod delete;
 mod deploy;
 mod describe;
@@ -7,8 +9,11 @@ mod doctor;
 mod invoke;
 mod list;
 mod logs;
+mod man;
+mod new;
 mod rollback;
 mod serve;
+mod up;
 
 use crate::{
     client::Connection,
@@ -46,6 +51,9 @@ pub(crate) struct Millpond {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
+    New(new::New),
+    Build(build::Build),
+    Up(up::Up),
     Serve(serve::Serve),
     Deploy(deploy::Deploy),
     Invoke(invoke::Invoke),
@@ -55,6 +63,8 @@ enum Verb {
     Delete(delete::Delete),
     Rollback(rollback::Rollback),
     Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 impl Millpond {
@@ -65,6 +75,9 @@ impl Millpond {
     pub(crate) fn run(self, output: &Output) -> Result<(), Failure> {
         let client = || self.connection.client();
         match self.verb {
+            Verb::New(verb) => verb.run(*output),
+            Verb::Build(verb) => verb.run(*output),
+            Verb::Up(verb) => verb.run(&self.connection, *output),
             Verb::Serve(verb) => verb.run(self.connection.admin(), self.connection.token(), *output),
             Verb::Deploy(verb) => verb.run(client, *output),
             Verb::Invoke(verb) => verb.run(&client()?, *output),
@@ -74,6 +87,8 @@ impl Millpond {
             Verb::Delete(verb) => verb.run(&client()?, *output),
             Verb::Rollback(verb) => verb.run(&client()?, *output),
             Verb::Doctor(verb) => verb.run(*output),
+            Verb::Completions(verb) => verb.run(*output),
+            Verb::Man(verb) => verb.run(*output),
         }
     }
 }

@@ -1,10 +1,9 @@
-use crate::{failure::Failure, output::Output};
+use crate::{failure::Failure, output::Output, signals};
 use clap::{Args, ValueEnum};
 use node::{Config, Node, Overrides};
 use serde_json::json;
-use std::{env, net::SocketAddr, path::PathBuf, process, sync::mpsc, thread};
+use std::{env, net::SocketAddr, path::PathBuf, sync::mpsc};
 use telemetry::otlp::{Exporter, Options};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Run a node
 ///
@@ -73,7 +72,8 @@ impl Serve {
         telemetry::init_exporting(format, &filter, exporter.as_ref())
             .map_err(|error| Failure::usage(error.to_string(), "check RUST_LOG"))?;
 
-        let stop = stop_on_signals()?;
+        let (ring, stop) = mpsc::channel();
+        signals::listen(ring)?;
         let failed = |error: node::Error| Failure::local(error.to_string(), "");
         let node = Node::start_exporting(&config, exporter).map_err(failed)?;
         let (listen, admin) = (
@@ -92,7 +92,7 @@ impl Serve {
 }
 
 /// An address to listen on, also when it is written as the URL that clients use.
-fn address(text: &str) -> Result<SocketAddr, Failure> {
+pub(super) fn address(text: &str) -> Result<SocketAddr, Failure> {
     text.trim_start_matches("http://")
         .trim_end_matches('/')
         .parse()
@@ -103,36 +103,4 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
                 "write an IP address and a port, for example --admin 127.0.0.1:9080",
             )
         })
-}
-
-/// Rings for the first SIGINT or SIGTERM; the second ends the process as an unhandled one would.
-fn stop_on_signals() -> Result<mpsc::Receiver<()>, Failure> {
-    let failed = |error: std::io::Error| Failure::local(format!("cannot handle signals: {error}"), "");
-    let (ring, stop) = mpsc::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .map_err(failed)?;
-    let (mut interrupt, mut terminate) = {
-        let _inside = runtime.enter();
-        (
-            signal(SignalKind::interrupt()).map_err(failed)?,
-            signal(SignalKind::terminate()).map_err(failed)?,
-        )
-    };
-    thread::spawn(move || {
-        runtime.block_on(async {
-            let mut next = async || {
-                tokio::select! {
-                    _ = interrupt.recv() => 130,
-                    _ = terminate.recv() => 143,
-                }
-            };
-            next().await;
-            // The node may have ended by itself meanwhile.
-            let _ = ring.send(());
-            process::exit(next().await);
-        });
-    });
-    Ok(stop)
 }
