@@ -5,10 +5,11 @@ them."""
 import http.server
 import json
 import re
+import subprocess
 import threading
 
 import pytest
-from harness import ROOT, clean_environment, eventually
+from harness import MILLPOND, ROOT, clean_environment, eventually
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = "00f067aa0ba902b7"
@@ -120,8 +121,6 @@ def test_nothing_is_touched_when_nothing_is_exported(suite):
 
 
 def test_what_cannot_be_exported_is_an_error_at_the_start(tmp_path):
-    import subprocess
-    from harness import MILLPOND
     said = subprocess.run([MILLPOND, "serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"],
                           env=clean_environment() | {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector:4318"}, capture_output=True,
                           text=True, timeout=60)

@@ -43,6 +43,8 @@ struct State {
     changed: Condvar,
     /// What it answers.
     status: AtomicU16,
+    /// Messages with spans that it did not take.
+    refused: AtomicU16,
 }
 
 impl Collector {
@@ -133,6 +135,10 @@ fn serve(stream: TcpStream, state: &State) {
         let status = state.status.load(SeqCst);
         if status == 200 {
             state.taken.lock().unwrap().push((path, lines, body));
+            state.changed.notify_all();
+        } else if path == "/v1/traces" {
+            let _taken = state.taken.lock().unwrap();
+            state.refused.fetch_add(1, SeqCst);
             state.changed.notify_all();
         }
         if write!(output, "HTTP/1.1 {status} Said\r\nContent-Length: 0\r\n\r\n").is_err() {
@@ -597,6 +603,8 @@ fn a_batch_is_tried_again_until_the_collector_is_back() {
     let (metrics, logs, _folder) = attached(&exporter);
     let tracer = exporter.tracer().unwrap();
     let seen = invoke(&tracer, &[], &SAMPLE, 200);
+    let refused = || (collector.state.refused.load(SeqCst) > 0).then_some(());
+    collector.until("/v1/traces", |_| refused());
     collector.state.status.store(200, SeqCst);
     let spans = collector.spans(5);
     assert!(header(&seen, "traceparent").contains(&hex(&spans[0].span_id)));

@@ -62,6 +62,12 @@ use tracing_subscriber::layer;
 /// How long [`Exporter::close`] may take.
 const CLOSING: Duration = Duration::from_secs(5);
 
+/// How much of a request waits for the thread, in characters: a client says it, and many may wait. A longer `tracestate` is
+/// left out, as the Recommendation allows.
+const METHOD: usize = 32;
+const PATH: usize = 1024;
+const STATE: usize = 512;
+
 /// Contexts of requests on their way to the thread.
 const BEGUN: usize = 1 << 14;
 
@@ -339,12 +345,14 @@ impl Tracer {
         Some(Box::new(Span {
             context,
             parent: parent.map(|parent| parent.span),
-            state: state.collect::<Vec<_>>().join(","),
+            state: Some(state.collect::<Vec<_>>().join(","))
+                .filter(|state| state.len() <= STATE)
+                .unwrap_or_default(),
             function: function.clone(),
             version,
             request: head.id,
-            method: head.method().to_owned(),
-            path: head.path().to_owned(),
+            method: head.method().chars().take(METHOD).collect(),
+            path: head.path().chars().take(PATH).collect(),
         }))
     }
 

@@ -143,6 +143,11 @@ impl Sender {
                 return;
             }
             let lanes = [&self.traces, &self.metrics, &self.logs];
+            if lanes.into_iter().flatten().any(|lane| lane.waiting.is_some()) {
+                // Until a collector that is away is asked again there is nothing to do, however full the queues are: each
+                // request would wake this thread for nothing.
+                self.shared.woken.store(true, SeqCst);
+            }
             let next = lanes.into_iter().flatten().map(Lane::next).min();
             let pause = next.map(|next| next.saturating_duration_since(Instant::now()));
             if !self.shared.closing.load(SeqCst) {
