@@ -176,7 +176,9 @@ mod tests {
             assert!(!sampler(0.0).takes(trace));
         }
         let step = u128::from(u64::MAX) / 1000;
-        let taken = (0..1000).filter(|n| sampler(0.25).takes(n * step)).count();
+        let taken = (0..1000)
+            .filter(|n| sampler(0.25).takes(n * step + step / 2))
+            .count();
         assert_eq!(taken, 250);
     }
 
