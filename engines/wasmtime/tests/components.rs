@@ -114,6 +114,7 @@ fn a_handler_reads_its_request_and_answers() {
     let long = format!("echo {}", "x".repeat(1 << 20));
     assert_eq!(answer(&image, &long), long);
     assert_eq!(answer(&image, "late"), "written early");
+    assert_eq!(answer(&image, "crumbs"), "0123456789".repeat(20_000));
     assert_eq!(answer(&image, "random"), "32");
     assert_eq!(answer(&image, "fields").matches("HeaderError").count(), 3);
 }

@@ -2,7 +2,7 @@
 //! granted.
 //!
 //! A response begins when the guest sets the outparam; what it wrote to the body before waits until then, what it writes
-//! afterwards goes on at once. A body is complete when the guest has finished it. Trailers are accepted and dropped: the
+//! afterwards goes on in pieces of some size. A body is complete when the guest has finished it. Trailers are accepted and dropped: the
 //! way to the client has none yet.
 
 use super::{
@@ -370,17 +370,21 @@ pub(crate) struct OutgoingResponse {
 #[derive(Default)]
 pub(crate) struct Bodies {
     bodies: Vec<Body>,
-    /// Bytes that wait until their response is set.
-    waiting: usize,
+    /// Bytes of all of them.
+    written: usize,
     answer: Option<Result<usize, String>>,
 }
 
 /// Responses that a guest makes at most; one is sent.
 const MOST_RESPONSES: usize = 64;
 
+/// Shorter pieces of a body are sent together: each costs the host more than its bytes.
+const PIECE: usize = 64 << 10;
+
 #[derive(Default)]
 struct Body {
-    waiting: Vec<Bytes>,
+    /// Not sent: its response is not set, or too short to go alone.
+    waiting: Vec<u8>,
     length: u64,
     declared: Option<u64>,
     begun: bool,
@@ -426,18 +430,33 @@ impl Host {
     }
 
     pub(crate) fn write_response(&mut self, number: usize, bytes: Bytes) -> Result<()> {
+        let limit = self.command.grant().limits.response_body;
         let body = self.bodies.bodies.get_mut(number).ok_or_else(mistaken)?;
         body.length += bytes.len() as u64;
-        if matches!(self.bodies.answer, Some(Ok(answer)) if answer == number) {
-            return self.command.send(bytes).map_err(stop);
-        }
-        let limit = self.command.grant().limits.response_body;
-        self.bodies.waiting += bytes.len();
-        if self.bodies.waiting > limit.bytes() {
+        self.bodies.written = self.bodies.written.saturating_add(bytes.len());
+        if self.bodies.written > limit.bytes() {
             return Err(stop(Fault::OutputTooLarge { limit }));
         }
-        body.waiting.push(bytes);
-        Ok(())
+        if body.waiting.is_empty() {
+            body.waiting = bytes.into();
+        } else {
+            body.waiting.extend_from_slice(&bytes);
+        }
+        if body.waiting.len() >= PIECE {
+            self.flush_response(number)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Sends what waits of a body, if it is the answer's.
+    fn flush_response(&mut self, number: usize) -> Result<()> {
+        if !matches!(self.bodies.answer, Some(Ok(answer)) if answer == number) {
+            return Ok(());
+        }
+        let body = self.bodies.bodies.get_mut(number).ok_or_else(mistaken)?;
+        let bytes = mem::take(&mut body.waiting);
+        self.command.send(bytes.into()).map_err(stop)
     }
 
     fn set(&mut self, response: Result<Resource<OutgoingResponseHandle>, ErrorCode>) -> Result<()> {
@@ -462,10 +481,8 @@ impl Host {
         self.bodies.answer = Some(Ok(response.body));
         let body = self.bodies.bodies.get_mut(response.body).ok_or_else(mistaken)?;
         body.declared = declared;
-        for bytes in mem::take(&mut body.waiting) {
-            self.command.send(bytes).map_err(stop)?;
-        }
-        Ok(())
+        // A body may have been finished before.
+        self.flush_response(response.body)
     }
 
     /// Trailers are dropped.
@@ -478,11 +495,13 @@ impl Host {
         };
         let body = self.bodies.bodies.get_mut(number).ok_or_else(mistaken)?;
         body.finished = true;
-        Ok(match body.declared {
-            Some(declared) if declared != body.length => {
-                Err(ErrorCode::HttpResponseBodySize(Some(body.length)))
-            }
-            _ => Ok(()),
+        let length = body.length;
+        let differs = body.declared.is_some_and(|declared| declared != length);
+        self.flush_response(number)?;
+        Ok(if differs {
+            Err(ErrorCode::HttpResponseBodySize(Some(length)))
+        } else {
+            Ok(())
         })
     }
 

@@ -60,6 +60,18 @@ impl Guest for Component {
                 ResponseOutparam::set(outparam, Ok(response));
                 drop(body);
             }
+            "crumbs" => {
+                let response = OutgoingResponse::new(Fields::new());
+                let body = response.body().expect("its body");
+                ResponseOutparam::set(outparam, Ok(response));
+                let stream = body.write().expect("its stream");
+                for n in 0..200_000_u32 {
+                    stream.write(&[b'0' + (n % 10) as u8]).expect("it is written");
+                    stream.write(&[]).expect("nothing is written");
+                }
+                drop(stream);
+                OutgoingBody::finish(body, None).expect("it is finished");
+            }
             "late" => {
                 // The body is written before the response is set.
                 let response = OutgoingResponse::new(Fields::new());
