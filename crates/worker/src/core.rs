@@ -320,6 +320,7 @@ impl<F: Front> Core<F> {
             && self.queues.is_empty()
             && self.queues.starved.is_empty()
             && !self.holders.iter().any(|target| target.is_holding())
+            && !self.queues.shared.outside().is_waiting()
             && self.front.is_quiet()
     }
 
@@ -393,6 +394,7 @@ impl<F: Front> Core<F> {
         seat.bell.expect();
         if !seat.answers.is_empty()
             || !seat.loaded.is_empty()
+            || !seat.submitted.is_empty()
             || !seat.woken.is_empty()
             || self.queues.shared.anything_to_steal(self.queues.core)
         {
@@ -413,6 +415,16 @@ impl<F: Front> Core<F> {
         }
         while let Some(slot) = self.queues.seat().woken.pop() {
             self.unpark(slot, None, Instant::now());
+        }
+        while let Some(invocation) = self.queues.seat().submitted.pop() {
+            let now = Instant::now();
+            let mut intake = Intake {
+                queues: &mut self.queues,
+                now,
+            };
+            if let Err((invocation, refusal)) = intake.submit(invocation) {
+                self.refuse(*invocation, Failure::Refused(refusal), now);
+            }
         }
     }
 
@@ -915,6 +927,8 @@ impl<F: Front> Core<F> {
         } else if let Some(seat) = self.queues.shared.seat(home) {
             seat.answers.push(answer);
             seat.bell.ring();
+        } else {
+            self.queues.shared.outside().answer(answer);
         }
     }
 

@@ -25,6 +25,7 @@
 mod bell;
 mod core;
 mod gate;
+mod outside;
 mod poller;
 mod shared;
 mod sink;

@@ -1,6 +1,11 @@
 //! What cores share: mailboxes, bells, deques' other ends. No lock is on the path of a request.
 
-use crate::{bell::Bell, poller::Eventfd, target::Target};
+use crate::{
+    bell::Bell,
+    outside::{OUTSIDE, Outside},
+    poller::Eventfd,
+    target::Target,
+};
 use bytes::Bytes;
 use contract::{CoreId, Fault, Head, Refusal, RequestId, ResponseHead};
 use crossbeam_deque::{Steal, Stealer};
@@ -10,7 +15,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
@@ -151,6 +156,9 @@ impl Timing {
 pub struct Shared {
     seats: Box<[Seat]>,
     loader: mpsc::Sender<Box<Invocation>>,
+    outside: Outside,
+    /// Which core is given the next request from outside.
+    next: AtomicUsize,
     draining: AtomicBool,
     generation: AtomicU64,
 }
@@ -162,6 +170,8 @@ pub(crate) struct Seat {
     pub(crate) woken: SegQueue<usize>,
     /// Requests whose image was loaded meanwhile.
     pub(crate) loaded: SegQueue<Box<Invocation>>,
+    /// Requests from outside, yet to be admitted.
+    pub(crate) submitted: SegQueue<Box<Invocation>>,
     pub(crate) stealer: Stealer<Box<Invocation>>,
     /// Others may steal: the owner found it worth their while, or does not come to it.
     pub(crate) offering: AtomicBool,
@@ -181,6 +191,7 @@ impl Shared {
                     answers: SegQueue::new(),
                     woken: SegQueue::new(),
                     loaded: SegQueue::new(),
+                    submitted: SegQueue::new(),
                     stealer,
                     offering: AtomicBool::new(false),
                     turn: AtomicU64::new(0),
@@ -192,6 +203,8 @@ impl Shared {
         let shared = Arc::new(Self {
             seats,
             loader,
+            outside: Outside::default(),
+            next: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             generation: AtomicU64::new(0),
         });
@@ -201,6 +214,39 @@ impl Shared {
             .name("loader".into())
             .spawn(move || load(&weak, &requests))?;
         Ok(shared)
+    }
+
+    /// Has a request run that no front has read, with `log_tail` bytes of its log's end in the answer. Each gets an answer, if
+    /// only a refusal; `reply` is called with it on a core and must not block.
+    pub fn submit(
+        &self,
+        target: Arc<Target>,
+        head: Box<Head>,
+        body: Bytes,
+        log_tail: usize,
+        reply: impl FnOnce(Answer) + Send + 'static,
+    ) {
+        let token = self.outside.expect(Box::new(reply));
+        let mut invocation = Box::new(Invocation::new(
+            target,
+            head,
+            body,
+            Instant::now(),
+            OUTSIDE,
+            token,
+        ));
+        invocation.log_tail = log_tail;
+        let seat = self.any_seat();
+        seat.submitted.push(invocation);
+        seat.bell.ring();
+    }
+
+    fn any_seat(&self) -> &Seat {
+        &self.seats[self.next.fetch_add(1, Ordering::Relaxed) % self.seats.len()]
+    }
+
+    pub(crate) fn outside(&self) -> &Outside {
+        &self.outside
     }
 
     /// Sends a request to wait for its image. The channel holds no more than admission lets in.
@@ -301,9 +347,8 @@ fn load(shared: &Weak<Shared>, requests: &mpsc::Receiver<Box<Invocation>>) {
             Err(_) => Cold::Failed("the engine panicked while it loaded the code".to_owned()),
         };
         let Some(shared) = shared.upgrade() else { return };
-        if let Some(seat) = shared.seat(invocation.home) {
-            seat.loaded.push(invocation);
-            seat.bell.ring();
-        }
+        let seat = shared.seat(invocation.home).unwrap_or_else(|| shared.any_seat());
+        seat.loaded.push(invocation);
+        seat.bell.ring();
     }
 }

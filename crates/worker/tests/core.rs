@@ -4,6 +4,7 @@ mod harness;
 
 use contract::{Fault, Refusal, RequestId};
 use harness::{Act, Cluster, End, Function, HOUR, Options, Outcome, Script, Seen, Solo};
+use millpond_worker::Failure;
 use std::{
     sync::{
         Arc,
@@ -832,4 +833,57 @@ fn cores_that_wait_notice_the_drain() {
     for _ in 0..200 {
         assert_eq!(Cluster::new("notice the drain", 3, 1).drain().len(), 0);
     }
+}
+
+// --- from outside ------------------------------------------------------------------------------------------------------
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn requests_from_outside_are_answered_there() {
+    let cluster = Cluster::new("from outside", 2, 8);
+    let function = cluster.functions.make(Options::default());
+    let scripts = (0..100).map(|n| match n % 3 {
+        0 => Script::done(),
+        1 => Script::of([Act::Sleep(MILLISECOND)]),
+        _ => Script::of([Act::Fail]),
+    });
+    let asked: Vec<_> = scripts
+        .map(|script| cluster.client.submit_outside(&cluster.shared, &function, script))
+        .collect();
+    for (n, (id, answer)) in asked.into_iter().enumerate() {
+        let answer = answer.recv_timeout(PATIENCE).expect("an answer");
+        assert_eq!(answer.id, id);
+        assert_eq!(answer.result.is_err(), n % 3 == 2, "{:?}", answer.result);
+    }
+    assert!(cluster.drain().is_empty(), "no front hears of them");
+}
+
+#[test]
+fn requests_from_outside_are_refused_like_others() {
+    let mut solo = Solo::new("refused from outside", 8);
+    let function = solo.functions.make(Options {
+        concurrency: 1,
+        queue: 0,
+        ..Options::default()
+    });
+    solo.submit(&function, Script::of([Act::Sleep(HOUR)]));
+    solo.turn();
+    let (_, answer) = solo
+        .client
+        .submit_outside(&solo.shared, &function, Script::done());
+    solo.turns(2);
+    let answer = answer.try_recv().expect("an answer");
+    assert!(matches!(
+        answer.result,
+        Err(Failure::Refused(Refusal::QueueFull { .. }))
+    ));
+    solo.shared.drain();
+    let (_, answer) = solo
+        .client
+        .submit_outside(&solo.shared, &function, Script::done());
+    assert!(!solo.core.drained(), "an answer is owed");
+    solo.turns(2);
+    let answer = answer.try_recv().expect("an answer");
+    assert!(matches!(answer.result, Err(Failure::Refused(Refusal::Draining))));
 }

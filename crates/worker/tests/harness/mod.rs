@@ -750,6 +750,24 @@ impl Client {
         ids
     }
 
+    /// A request that no front reads; its answer comes to the receiver.
+    pub(crate) fn submit_outside(
+        &self,
+        shared: &Shared,
+        function: &Function,
+        script: Script,
+    ) -> (RequestId, mpsc::Receiver<Answer>) {
+        let id = RequestId(u128::from(self.world.next.fetch_add(1, Ordering::SeqCst)));
+        self.world.scripts.lock().insert(id, script);
+        let (sender, receiver) = mpsc::channel();
+        let head = Box::new(HeadBuilder::new("POST", "/", 64).build(id));
+        let body = Bytes::from(id.0.to_string());
+        shared.submit(function.target.clone(), head, body, 0, move |answer| {
+            let _ = sender.send(answer);
+        });
+        (id, receiver)
+    }
+
     /// The next end.
     pub(crate) fn next(&self) -> Ended {
         self.ended
