@@ -37,9 +37,12 @@ struct Collector {
     state: Arc<State>,
 }
 
+/// A message: its path, the lines of its head, its body.
+type Posted = (String, Vec<String>, Vec<u8>);
+
 #[derive(Default)]
 struct State {
-    taken: Mutex<Vec<(String, Vec<String>, Vec<u8>)>>,
+    taken: Mutex<Vec<Posted>>,
     changed: Condvar,
     /// What it answers.
     status: AtomicU16,

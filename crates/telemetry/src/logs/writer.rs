@@ -37,7 +37,9 @@ pub(super) struct Output {
 }
 
 /// Sees every record.
-pub(super) struct Tap(pub(super) Box<dyn Fn(&Arc<Record>) + Send>);
+pub(super) struct Tap(pub(super) Box<See>);
+
+type See = dyn Fn(&Arc<Record>) + Send;
 
 impl fmt::Debug for Tap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
