@@ -659,7 +659,7 @@ impl Edge {
             && let Err(reply) = invoke::prepare(invoke, &mut request)
         {
             connection.invoke = None;
-            return self.reply(connection, reply, Framing::None, dirty);
+            return self.reply(connection, *reply, Framing::None, dirty);
         }
         if let Some(tracer) = &self.options.tracer {
             let Invocation { target, head, .. } = &mut *request;

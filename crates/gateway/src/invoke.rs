@@ -13,12 +13,14 @@ use telemetry::metrics::Outcome;
 use worker::{Answer, Failure, Invocation, Response};
 
 /// Makes the invocation what was asked for, or says what to answer in its place.
-pub(crate) fn prepare(invoke: &Invoke, invocation: &mut Invocation) -> Result<(), Reply> {
+pub(crate) fn prepare(invoke: &Invoke, invocation: &mut Invocation) -> Result<(), Box<Reply>> {
     let (id, arrived) = (invocation.head.id, invocation.arrived);
-    let rejected = |rejection| Reply::Rejection {
-        rejection,
-        id,
-        arrived,
+    let rejected = |rejection| {
+        Box::new(Reply::Rejection {
+            rejection,
+            id,
+            arrived,
+        })
     };
     Invoke::check_payload(&invocation.body).map_err(rejected)?;
     match invoke.kind {
@@ -26,7 +28,7 @@ pub(crate) fn prepare(invoke: &Invoke, invocation: &mut Invocation) -> Result<()
         Kind::Event => return Err(rejected(Rejection::no_events())),
         Kind::DryRun => {
             let version = invocation.target.grant().version;
-            return Err(Reply::Dry { version, id, arrived });
+            return Err(Box::new(Reply::Dry { version, id, arrived }));
         }
     }
     if invocation.body.is_empty() {
