@@ -15,7 +15,7 @@ EXAMPLES  := --locked --release --workspace --manifest-path examples/Cargo.toml 
 help: ## List these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-setup: ## Install what is missing on a Debian machine: clang, wasi-libc, the pinned Rust, pytest
+setup: ## Install what is missing on a Debian machine: clang, wasi-libc, the pinned Rust, pytest, componentize-py and -js
 	@scripts/setup-debian.sh
 
 setup-bench:
@@ -33,6 +33,7 @@ test: build ## Run all tests: unit, property, conformance, examples, end to end
 	cargo test --release --workspace $(RUNNER)
 	cargo test $(EXAMPLES) $(RUNNER)
 	$(WATCHDOG) 300 $(MAKE) --no-print-directory -C examples check
+	$(WATCHDOG) 300 python3 scripts/demo.py
 	$(WATCHDOG) 1200 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
 	$(XTASK) floors
 

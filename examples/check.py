@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build" / "examples"
 TIMEOUT_SECONDS = 60
 # HTTP handlers have no standard input and output: only a node can run them, and `scripts/demo.py` does.
-COMPONENTS = {"hello-http-rust"}
+COMPONENTS = {"hello-http-js", "hello-http-python", "hello-http-rust"}
 
 
 # --- how near an output is to the truth -------------------------------------------------------------------------

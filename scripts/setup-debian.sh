@@ -77,11 +77,36 @@ if ! toolchain_is_here; then
     toolchain_is_here || die "Rust $channel is installed but is not what \`rustc\` means here; see \`rustup show\`"
 fi
 
-# --- Python packages of the tests, in a folder of their own ----------------------------------------------------------
+# --- Python packages of the tests and examples, in a folder of their own; the wheels stay for the template python-http -
 if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
     say "installing tests/requirements.txt into $venv"
-    rm -rf "$venv"
+    rm -rf "$venv" build/wheels
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r tests/requirements.txt
+    pip=("$venv/bin/pip" --quiet --disable-pip-version-check)
+    "${pip[@]}" download --require-hashes --only-binary :all: --dest build/wheels -r tests/requirements.txt
+    "${pip[@]}" install --no-index --find-links build/wheels -r tests/requirements.txt
     cp tests/requirements.txt "$venv/installed.txt"
+fi
+
+# --- Packages of the templates: each is made a project in build/templates, and what its lock file names is brought here,
+# --- so that the tests ask nothing of the network
+prepare() { # TEMPLATE LOCK-FILE COMMAND...
+    local from=crates/cli/templates/$1 to=build/templates/$1 lock=$2
+    shift 2
+    if ! cmp -s "$from/$lock" "$to.installed"; then
+        say "installing what $from/$lock names"
+        rm -rf "$to" "$to.installed"
+        mkdir -p build/templates
+        cp -rL "$from" "$to"
+        grep -rlZ '{{name}}' "$to" | xargs -0 sed -i 's/{{name}}/pond/g'
+        (cd "$to" && "$@")
+        cp "$from/$lock" "$to.installed"
+    fi
+}
+
+prepare rust-http Cargo.lock cargo fetch --quiet --locked --target wasm32-wasip2
+if [ "$(node -p 'parseInt(process.versions.node)' 2>/dev/null || echo 0)" -ge 20 ] && command -v npm >/dev/null; then
+    prepare js-http package-lock.json npm ci --no-audit --no-fund --loglevel=error --cache "$PWD/build/npm-cache"
+else
+    say "skipped: componentize-js, because Node 20 or later and npm are not here; JavaScript's example is not built"
 fi
