@@ -18,6 +18,7 @@ import socket
 import subprocess
 import threading
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +58,19 @@ def guest(name, variant=None):
 def clean_environment():
     """This process's, without what a node or the command would obey."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("MILLPOND_", "RUST_LOG"))}
+
+
+def building_environment():
+    """A clean one for build commands: with the toolchain of this repository wherever the folder lies, with one cache for
+    all runs, and with the packages that scripts/setup-debian.sh has brought instead of the network."""
+    channel = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
+    build = ROOT / "build"
+    return clean_environment() | {
+        "RUSTUP_TOOLCHAIN": channel, "CARGO_NET_OFFLINE": "true",
+        "GOCACHE": str(build / "go-cache"), "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local",
+        "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(build / "wheels"),
+        "npm_config_cache": str(build / "npm-cache"), "npm_config_offline": "true",
+    }
 
 
 @dataclass

@@ -4,22 +4,29 @@ In the pages of `docs/src` a fenced block that is marked takes part, in the orde
 
 - `c,file=NAME`: is written to a file in the current folder;
 - `sh,run`: is run by bash and must succeed; with `fails` it must not. `cd` holds for later blocks;
-- `text,output`: is what the block before it printed; `…` stands for anything in a line, and alone in a line for any lines;
+- `sh,up`: is a `millpond up` that serves the blocks after it, until one that is marked `down`;
+- `text,output`: is what the block before it printed; `…` stands for anything in a line, and alone in a line for any lines.
+  With `soon` the block before it is run again until it prints this;
 - `toml,config`: is a configuration file with every key.
 """
 
 import os
 import re
+import shlex
+import shutil
+import signal
 import subprocess
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness import MILLPOND, PATIENCE, ROOT, clean_environment, cli
+from harness import MILLPOND, PATIENCE, ROOT, building_environment, cli, eventually
 
 PAGES = ROOT / "docs" / "src"
-MARKS = {"run", "fails", "output", "config", "file"}
+MARKS = {"run", "fails", "up", "down", "output", "soon", "config", "file"}
+# Pages that need a program which not every machine has.
+NEEDS = {"tutorials/go.md": "go", "tutorials/js-http.md": "node"}
 
 
 @dataclass
@@ -72,22 +79,29 @@ class Reader:
     def __init__(self, node, folder):
         self.folder = folder
         self.state = folder / ".folder"
-        self.printed = None
-        self.addresses = [("127.0.0.1:8080", "{}:{}".format(*node.listen)), ("127.0.0.1:9080", "{}:{}".format(*node.admin))]
-        channel = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
-        self.environment = clean_environment() | {
-            "PATH": f"{MILLPOND.parent}{os.pathsep}{os.environ['PATH']}",
-            "MILLPOND_ADMIN": self.addresses[1][1],
-            "RUSTUP_TOOLCHAIN": channel,
-        }
+        self.said = folder / ".up"
+        self.ran = self.printed = self.up = None
+        self.environment = building_environment() | {"PATH": f"{MILLPOND.parent}{os.pathsep}{os.environ['PATH']}"}
+        self.node = ["{}:{}".format(*node.listen), "{}:{}".format(*node.admin)]
+        self.speak_to(self.node)
+
+    def speak_to(self, addresses):
+        self.addresses = list(zip(["127.0.0.1:8080", "127.0.0.1:9080"], addresses, strict=True))
+        self.environment["MILLPOND_ADMIN"] = addresses[1]
 
     def do(self, block):
         if "file" in block.marks:
             (self.folder / block.marks["file"]).write_text(block.text)
+        elif "up" in block.marks:
+            self.bring_up(block)
         elif "run" in block.marks:
+            if "down" in block.marks:
+                self.bring_down(block)
             self.run(block)
         elif "output" in block.marks:
             assert self.printed is not None, f"{block.place} is the output of nothing"
+            if "soon" in block.marks:
+                eventually(lambda: matches(block.text, self.printed) or self.run(self.ran), f"{block.place} is printed")
             assert matches(block.text, self.printed), f"{block.place} shows\n{block.text}\nbut this was printed:\n{self.printed}"
             self.printed = None
 
@@ -100,20 +114,56 @@ class Reader:
             cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE, check=False,
         )
-        self.printed = done.stdout.decode().replace("\r\n", "\n")
-        for written, real in self.addresses:
-            self.printed = self.printed.replace(real, written)
+        self.ran = block
+        self.printed = self.as_written(done.stdout.decode().replace("\r\n", "\n"))
         assert (done.returncode != 0) == ("fails" in block.marks), f"{block.place} ended with {done.returncode}:\n{self.printed}"
         self.folder = Path(self.state.read_text().strip())
 
+    def as_written(self, text):
+        """A program's output with the ports of the page."""
+        for written, real in self.addresses:
+            text = text.replace(real, written)
+        return text
 
+    def bring_up(self, block):
+        own = {"MILLPOND_LISTEN": "127.0.0.1:0", "MILLPOND_ADMIN": "127.0.0.1:0"}
+        with self.said.open("wb") as said:
+            self.up = subprocess.Popen(shlex.split(block.text), cwd=self.folder, env=self.environment | own, stdout=said, stderr=said)
+
+        def look():
+            text = self.said.read_text()
+            assert self.up.poll() is None, f"{block.place} ended:\n{text}"
+            return "waiting for changes" in text and text
+
+        text = eventually(look, f"{block.place} waits for changes")
+        self.speak_to(re.findall(r"127\.0\.0\.1:\d+", text)[:2])
+        self.printed = self.as_written(text)
+
+    def bring_down(self, block):
+        self.up.send_signal(signal.SIGINT)
+        assert self.up.wait(timeout=PATIENCE) == 130, f"before {block.place}:\n{self.said.read_text()}"
+        self.up = None
+        self.speak_to(self.node)
+
+    def end(self):
+        if self.up is not None:
+            self.up.kill()
+            self.up.wait()
+
+
+@pytest.mark.limit(300)
 @pytest.mark.parametrize("page", [page for page in all_pages() if any("run" in block.marks for block in blocks(page))])
 def test_what_a_page_shows_happens(page, make_node, tmp_path):
+    if page in NEEDS and not shutil.which(NEEDS[page]):
+        pytest.skip(f"{NEEDS[page]} is not installed")
     folder = tmp_path / "page"
     folder.mkdir()
     reader = Reader(make_node(), folder)
-    for block in blocks(page):
-        reader.do(block)
+    try:
+        for block in blocks(page):
+            reader.do(block)
+    finally:
+        reader.end()
 
 
 def test_there_are_pages_to_try():

@@ -7,19 +7,26 @@ import signal
 import socket
 import subprocess
 import threading
-import tomllib
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from harness import MILLPOND, PATIENCE, ROOT, answer_of, clean_environment, cli, eventually, guest
+from harness import MILLPOND, PATIENCE, ROOT, answer_of, building_environment, cli, eventually, guest
 
 
-def rust():
-    target = subprocess.run(["rustc", "--print", "target-libdir", "--target", "wasm32-wasip1"], env=environment(), capture_output=True, text=True, check=False) if shutil.which("cargo") else None
-    return target and target.returncode == 0 and Path(target.stdout.strip()).is_dir()
+def has_target(target):
+    """Whether Rust compiles for it."""
+    if not shutil.which("cargo"):
+        return False
+    asked = subprocess.run(["rustc", "--print", "target-libdir", "--target", target], env=building_environment(), capture_output=True, text=True, check=False)
+    return asked.returncode == 0 and Path(asked.stdout.strip()).is_dir()
+
+
+COMMAND = 'Hello, Ada!\nYou sent POST with the query "x=1" and 3 bytes.\n'
+HANDLER = 'Hello, Ada!\nYou sent POST to /pond with the query "x=1" and 3 bytes.\n'
 
 
 @dataclass
@@ -27,20 +34,19 @@ class Template:
     source: str
     toolchain: object
     lacks: str
+    answer: str = COMMAND
+    # What ends the text that greets.
+    quote: str = '"'
 
 
 TEMPLATES = {
     "c": Template("main.c", lambda: shutil.which(os.environ.get("CLANG", "clang-22")), "clang-22"),
     "go": Template("main.go", lambda: shutil.which("go"), "go"),
-    "rust": Template("src/main.rs", rust, "cargo with the target wasm32-wasip1"),
+    "rust": Template("src/main.rs", lambda: has_target("wasm32-wasip1"), "cargo with the target wasm32-wasip1"),
+    "rust-http": Template("src/lib.rs", lambda: has_target("wasm32-wasip2"), "cargo with the target wasm32-wasip2", HANDLER),
+    "python-http": Template("app.py", lambda: True, "python3", HANDLER, "'"),
+    "js-http": Template("app.js", (ROOT / "build" / "templates" / "js-http.installed").exists, "Node 20", HANDLER, "`"),
 }
-
-
-def environment():
-    """One cache for all runs, or Go compiles its library each time; the toolchain of this repository wherever the folder lies."""
-    channel = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
-    own = {"GOCACHE": str(ROOT / "build" / "go-cache"), "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "RUSTUP_TOOLCHAIN": channel}
-    return clean_environment() | own
 
 
 class Session:
@@ -51,13 +57,13 @@ class Session:
         self.errors = folder / ".up-errors"
         command = [MILLPOND, "up", "-o", "json", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *words]
         with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=errors)
+            self.process = subprocess.Popen(command, cwd=folder, env=building_environment(), stdout=subprocess.PIPE, stderr=errors)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
     def _read(self):
         for line in self.process.stdout:
-            self.events.append(json.loads(line))
+            self.events.append(json.loads(line) | {"arrived": time.monotonic()})
 
     def told(self, kind, after=0):
         """The first such event after so many."""
@@ -121,8 +127,9 @@ def edit(path, before, after):
     path.write_text(text.replace(before, after))
 
 
+@pytest.mark.limit(300)
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_the_first_five_minutes(tmp_path, name):
+def test_the_first_five_minutes(tmp_path, capsys, name):
     template = TEMPLATES[name]
     if not template.toolchain():
         pytest.skip(f"{template.lacks} is not installed")
@@ -136,21 +143,27 @@ def test_the_first_five_minutes(tmp_path, name):
         deployed = up.told("deployed")
         assert any(url.endswith(path) for url in deployed["urls"]["pond.pond"]), deployed
         answer = up.ask(f"{path}?x=1")
-        assert answer.text == 'Hello, Ada!\nYou sent POST with the query "x=1" and 3 bytes.\n'
+        assert answer.text == template.answer
+        assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
         assert up.ask(path, b"").text.startswith("Hello, world!\n")
         eventually(lambda: any(event["event"] == "log" and event["record"]["message"] == "greeted Ada" for event in up.events), "the log is shown")
 
+        count = len(up.events)
         edit(source, "Hello", "Good day")
         up.answers(path, "Good day, Ada!")
+        after = time.monotonic() - up.told("built", count)["arrived"]
+        with capsys.disabled():
+            print(f"\n{name}: the new answer {after:.2f} s after the rebuild's end")
 
         count = len(up.events)
-        edit(source, "Good day", "Good night \" +")
+        mistake = f"Good night {template.quote} +"
+        edit(source, "Good day", mistake)
         failed = up.told("failed", count)
         assert failed["serving"] and failed["error"]["code"] == "build", failed
         assert Path(template.source).name in failed["error"]["output"], failed
         assert up.ask(path).text.startswith("Good day, Ada!")
 
-        edit(source, "Good night \" +", "Good evening")
+        edit(source, mistake, "Good evening")
         up.answers(path, "Good evening, Ada!")
 
     with session(folder) as up:
