@@ -101,6 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let compiled = engine.compile(&Code {
         kind: CodeKind::Wasm,
         bytes: &module,
+        pieces: None,
     })?;
     let compile = begin.elapsed();
     let mut file = tempfile::tempfile()?;
@@ -142,7 +143,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             .header("Content-Type", b"application/octet-stream");
         let input = Input {
             head: Box::new(head.build(RequestId(u128::from(iteration)))),
-            body: body.clone(),
+            body: body.clone().into(),
             response: Box::new(Sink(answer.clone())),
         };
         let one = once(image.as_ref(), &grant, input)?;

@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use contract::{ByteSize, NameError, Problem};
+use contract::{ByteSize, LogError, NameError, Problem};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use std::{str::FromStr, time::Duration};
@@ -44,6 +44,32 @@ impl From<registry::Error> for Failure {
             tracing::error!(code = problem.code, "{error}");
         }
         Self(problem)
+    }
+}
+
+impl From<calls::Error> for Failure {
+    fn from(error: calls::Error) -> Self {
+        use calls::Error;
+        let (status, code, hint) = match &error {
+            Error::Unknown(_) => (
+                StatusCode::NOT_FOUND,
+                "call-unknown",
+                "see which there are with `millpond calls list`",
+            ),
+            Error::NotDead(_) => (
+                StatusCode::CONFLICT,
+                "call-not-dead",
+                "see its state with `millpond calls show ID`",
+            ),
+            Error::Changing(_) => (StatusCode::CONFLICT, "call-changing", "try again"),
+            Error::Full(_) | Error::Log(LogError::Busy) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "calls-full",
+                "try again when some have ended",
+            ),
+            _ => return Self::internal("use the log of calls", &error),
+        };
+        Self::new(status, code, error.to_string(), hint)
     }
 }
 

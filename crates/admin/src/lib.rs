@@ -1,4 +1,4 @@
-//! The control API of a node: HTTP and JSON over the registry, the logs and the metrics.
+//! The control API of a node: HTTP and JSON over the registry, the calls, the logs and the metrics.
 //!
 //! It listens on a port of its own, so that no function can shadow it, and runs on the node's small tokio runtime, away
 //! from the cores. What blocks (the registry, the disk) runs on that runtime's blocking threads.
@@ -32,6 +32,7 @@ pub mod wire;
 pub use openapi::openapi;
 
 use axum::{Router, middleware, serve::ListenerExt};
+use calls::Calls;
 use registry::Registry;
 use std::{
     future::Future,
@@ -59,6 +60,8 @@ pub struct State {
     pub registry: Arc<Registry>,
     /// What functions said.
     pub logs: Logs,
+    /// What was called asynchronously, if this node takes such calls.
+    pub calls: Option<Calls>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// What `GET /v1/node` says.
@@ -76,6 +79,8 @@ pub struct NodeInfo {
     pub version: String,
     /// Where functions are served.
     pub listen: SocketAddr,
+    /// Where functions are served by TLS, if they are.
+    pub tls: Option<SocketAddr>,
     /// Where the control API is.
     pub admin: SocketAddr,
     /// The processors of the worker threads.

@@ -1,6 +1,6 @@
 //! What requests and answers hold. Times are RFC 3339 in UTC, sizes and durations as in a manifest.
 
-use contract::{ByteSize, Digest, FunctionId, Name, VersionNumber, format_duration};
+use contract::{ByteSize, Digest, FunctionId, FunctionRef, Name, RequestId, VersionNumber, format_duration};
 use manifest::HttpTrigger;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -21,6 +21,10 @@ pub struct Node {
     /// Where functions are served.
     #[schema(example = "127.0.0.1:8080")]
     pub listen: String,
+    /// Where functions are served by TLS, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "127.0.0.1:8443")]
+    pub tls: Option<String>,
     /// Where the control API is.
     #[schema(example = "127.0.0.1:9080")]
     pub admin: String,
@@ -327,10 +331,142 @@ pub struct Record {
     pub omitted: u64,
 }
 
+/// Asynchronous calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Calls {
+    /// In the order of their ids.
+    pub calls: Vec<Call>,
+    /// If there are more: what to give as `after` for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub next: Option<RequestId>,
+}
+
+/// An asynchronous call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Call {
+    /// Its `X-Call-Id`.
+    #[schema(value_type = String, example = "60c820b3de8759560000000000000003")]
+    pub id: RequestId,
+    /// The function, as it was named.
+    #[schema(value_type = String, example = "shop.resize")]
+    pub function: FunctionRef,
+    /// Where it is in its life.
+    pub state: CallState,
+    /// When it was accepted.
+    #[schema(format = DateTime)]
+    pub accepted: String,
+    /// Attempts that were begun.
+    pub attempts: u32,
+    /// When the next attempt is due, if it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub due: Option<String>,
+    /// When it succeeded or became a dead letter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub ended: Option<String>,
+    /// The status that the function answered with, if it succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why it is a dead letter, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<CallCause>,
+    /// Why its last attempt failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Where a call is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CallState {
+    /// On its way to the disk; not accepted yet.
+    Accepting,
+    /// It is run when it is due.
+    Waiting,
+    /// An attempt is under way.
+    Running,
+    /// It has a result.
+    Succeeded,
+    /// A dead letter.
+    Dead,
+}
+
+/// Why a call is a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CallCause {
+    /// It failed as often as it may.
+    Attempts,
+    /// It became too old.
+    Age,
+    /// It failed in a way that no other attempt would change.
+    Final,
+    /// The node ended during too many attempts one after the other.
+    Interrupted,
+}
+
 /// A time as the API writes it. Clocks before 1970 or after 9999 are broken, and the format has no such times.
 pub(crate) fn time(time: SystemTime) -> String {
     let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
     humantime::format_rfc3339_millis(time.clamp(SystemTime::UNIX_EPOCH, last)).to_string()
+}
+
+fn moment(timestamp: calls::Timestamp) -> String {
+    let since = timestamp.since(calls::Timestamp::default());
+    time(
+        SystemTime::UNIX_EPOCH
+            .checked_add(since)
+            .unwrap_or(SystemTime::UNIX_EPOCH),
+    )
+}
+
+impl From<calls::Call> for Call {
+    fn from(call: calls::Call) -> Self {
+        let mut one = Self {
+            id: call.id.0,
+            function: call.function,
+            state: CallState::Accepting,
+            accepted: moment(call.accepted),
+            attempts: call.begun,
+            due: None,
+            ended: None,
+            status: None,
+            cause: None,
+            reason: call.reason,
+        };
+        match call.state {
+            calls::State::Accepting => {}
+            calls::State::Waiting { due } => {
+                one.state = CallState::Waiting;
+                one.due = Some(moment(due));
+            }
+            calls::State::Running => one.state = CallState::Running,
+            calls::State::Succeeded { at, status } => {
+                one.state = CallState::Succeeded;
+                one.ended = Some(moment(at));
+                one.status = Some(status);
+            }
+            calls::State::Dead { at, cause } => {
+                one.state = CallState::Dead;
+                one.ended = Some(moment(at));
+                one.cause = Some(cause.into());
+            }
+        }
+        one
+    }
+}
+
+impl From<calls::Cause> for CallCause {
+    fn from(cause: calls::Cause) -> Self {
+        match cause {
+            calls::Cause::Attempts => Self::Attempts,
+            calls::Cause::Age => Self::Age,
+            calls::Cause::Final => Self::Final,
+            calls::Cause::Interrupted => Self::Interrupted,
+        }
+    }
 }
 
 impl From<&HttpTrigger> for Route {

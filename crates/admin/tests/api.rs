@@ -1,6 +1,7 @@
 //! The API as a client sees it: over TCP, with the real registry, store, engine and logs behind it.
 
 use admin::{NodeInfo, State, wire};
+use calls::{CallId, Calls, Finished, Outcome, Timestamp, Verdict};
 use contract::{Digest, Problem, RequestId};
 use engine_wasmtime::Wasmtime;
 use registry::Registry;
@@ -39,6 +40,7 @@ struct Node {
     address: SocketAddr,
     ready: Arc<AtomicBool>,
     logs: Logs,
+    calls: Calls,
     stop: Option<oneshot::Sender<()>>,
     stopped: mpsc::Receiver<std::io::Result<()>>,
     // Dropped last.
@@ -54,7 +56,13 @@ impl Node {
         let folder = tempfile::tempdir().unwrap();
         let metrics = Arc::new(Metrics::new(1));
         let logs = Logs::open(&folder.path().join("logs"), LogOptions::default()).unwrap();
-        let registry = registry(folder.path());
+        let store = Arc::new(Embedded::open(&folder.path().join("store.redb")).unwrap());
+        let options = calls::Options {
+            response_body: 1000,
+            ..calls::Options::default()
+        };
+        let calls = Calls::open(store.clone(), options, Timestamp(0), || {}).unwrap();
+        let registry = registry(store, folder.path());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -65,10 +73,12 @@ impl Node {
         let state = State {
             registry: Arc::new(registry),
             logs: logs.clone(),
+            calls: Some(calls.clone()),
             metrics,
             node: NodeInfo {
                 version: "1.2.3".to_owned(),
                 listen: "127.0.0.1:8080".parse().unwrap(),
+                tls: None,
                 admin: address,
                 cores: vec![0],
                 started: SystemTime::UNIX_EPOCH,
@@ -88,6 +98,7 @@ impl Node {
             address,
             ready,
             logs,
+            calls,
             stop: Some(stop),
             stopped,
             folder,
@@ -121,7 +132,13 @@ impl Node {
         serde_json::from_slice(&body).unwrap()
     }
 
-    fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, Vec<u8>) {
+    fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> ureq::http::Response<ureq::Body> {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
@@ -131,11 +148,15 @@ impl Node {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let mut response = match body {
+        match body {
             b"" if method != "PUT" => agent.run(request.body(()).unwrap()),
             body => agent.run(request.body(body).unwrap()),
         }
-        .unwrap();
+        .unwrap()
+    }
+
+    fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, Vec<u8>) {
+        let mut response = self.exchange(method, path, headers, body);
         let status = response.status().as_u16();
         let media_type = response
             .headers()
@@ -185,6 +206,33 @@ impl Node {
         self.send("POST", &path, &json!({ "manifest": manifest, "code": digests }))
     }
 
+    /// A call that was accepted at `now` and may fail once.
+    fn accept(&self, number: u128, now: Timestamp) -> String {
+        let request = calls::Request {
+            function: "shop.resize".parse().unwrap(),
+            method: "POST".to_owned(),
+            target: "/".to_owned(),
+            headers: Vec::new(),
+            body: bytes::Bytes::new(),
+            callback: None,
+            attempts: 1,
+            maximum_age: Duration::from_hours(1),
+        };
+        let id = CallId(RequestId(number));
+        self.calls.submit(id, &request, now).unwrap().to_string()
+    }
+
+    /// Runs the calls that are due at `now`, each with this outcome, and says what came of it.
+    fn run(&self, outcome: &Outcome, now: Timestamp) -> Vec<Verdict> {
+        let attempts = self.calls.begin(&self.calls.due(now, 100), now).unwrap();
+        let finished = attempts.into_iter().map(|attempt| Finished {
+            id: attempt.id,
+            number: attempt.number,
+            outcome: outcome.clone(),
+        });
+        self.calls.finish(&finished.collect::<Vec<_>>(), now).unwrap()
+    }
+
     /// The first line of the answer to a request as it stands.
     fn raw(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
@@ -195,8 +243,7 @@ impl Node {
     }
 }
 
-fn registry(data: &Path) -> Registry {
-    let store = Arc::new(Embedded::open(&data.join("store.redb")).unwrap());
+fn registry(store: Arc<Embedded>, data: &Path) -> Registry {
     let options = registry::Options {
         code: contract::ByteSize::mib(2),
         ..registry::Options::default()
@@ -764,4 +811,186 @@ fn a_connection_that_does_nothing_does_not_keep_the_node() {
         .recv_timeout(Duration::from_secs(60))
         .unwrap()
         .unwrap();
+}
+
+fn succeeded(headers: &[(&str, &str)], body: &'static [u8]) -> Outcome {
+    let headers = headers
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()));
+    Outcome::Succeeded(calls::Response {
+        status: 201,
+        headers: headers.collect(),
+        body: body.into(),
+        omitted: None,
+    })
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed {
+        reason: "exit code 3".to_owned(),
+        retry: true,
+    }
+}
+
+const START: Timestamp = Timestamp(1_790_000_000_000);
+
+#[test]
+fn a_call_is_seen_from_its_acceptance_to_its_result() {
+    let node = Node::start();
+    let id = node.accept(7, START);
+    let path = format!("/v1/calls/{id}");
+    let call: wire::Call = node.get(&path);
+    assert_eq!((call.id, call.state), (RequestId(7), wire::CallState::Waiting));
+    assert_eq!(call.function.to_string(), "shop.resize");
+    assert_eq!((call.attempts, call.due.as_ref()), (0, Some(&call.accepted)));
+    assert_eq!(call.accepted, "2026-09-21T14:13:20.000Z");
+    let result = format!("{path}/result");
+    assert_eq!(
+        node.fails("GET", &result, &[], b""),
+        (409, "call-pending".to_owned())
+    );
+
+    let headers = [
+        ("Content-Type", "text/html"),
+        ("X-Part", "a"),
+        ("X-Part", "b"),
+        ("Content-Length", "7"),
+        ("Connection", "close"),
+        ("Content-Security-Policy", "default-src *"),
+        ("X-Function-Status", "999"),
+        ("not a name", "x"),
+    ];
+    assert_eq!(
+        node.run(&succeeded(&headers, b"<p>\x00\xff"), START),
+        [Verdict::Succeeded]
+    );
+    let call: wire::Call = node.get(&path);
+    assert_eq!(
+        (call.state, call.status, call.attempts),
+        (wire::CallState::Succeeded, Some(201), 1)
+    );
+    assert_eq!((call.ended.as_ref(), call.due), (Some(&call.accepted), None));
+    let mut answer = node.exchange("GET", &result, &[], b"");
+    let values = |name: &str| {
+        let values = answer.headers().get_all(name).iter();
+        values
+            .map(|value| value.to_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(answer.status().as_u16(), 200);
+    assert_eq!(values("x-function-status"), ["201"]);
+    assert_eq!(values("content-type"), ["text/html"]);
+    assert_eq!(values("x-part"), ["a", "b"]);
+    assert_eq!(values("content-length"), ["5"]);
+    assert_eq!(values("connection"), [""; 0]);
+    assert_eq!(
+        (
+            values("content-security-policy"),
+            values("x-content-type-options")
+        ),
+        (vec!["sandbox".to_owned()], vec!["nosniff".to_owned()]),
+        "what a function wrote is no page of the control API"
+    );
+    assert_eq!(answer.body_mut().read_to_vec().unwrap(), b"<p>\x00\xff");
+
+    node.accept(8, START);
+    node.run(&succeeded(&[], &[0; 1001]), START);
+    let result = format!("/v1/calls/{:032x}/result", 8);
+    assert_eq!(
+        node.fails("GET", &result, &[], b""),
+        (410, "call-result-omitted".to_owned())
+    );
+}
+
+#[test]
+fn a_dead_letter_is_looked_at_retried_and_dropped() {
+    let node = Node::start();
+    let path = format!("/v1/calls/{}", node.accept(7, START));
+    assert_eq!(
+        node.fails("POST", &format!("{path}/retry"), &[], b""),
+        (409, "call-not-dead".to_owned())
+    );
+    node.run(&failed(), START);
+    let call: wire::Call = node.get(&path);
+    assert_eq!(
+        (call.state, call.cause, call.reason.as_deref()),
+        (
+            wire::CallState::Dead,
+            Some(wire::CallCause::Attempts),
+            Some("exit code 3")
+        )
+    );
+    let (status, body) = node.call("GET", &format!("{path}/result"), &[], b"");
+    let problem: Problem = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, problem.code.as_str()), (410, "call-dead"));
+    assert!(problem.detail.contains("exit code 3"), "{}", problem.detail);
+
+    let (status, body) = node.call("POST", &format!("{path}/retry"), &[], b"");
+    let call: wire::Call = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, call.state), (200, wire::CallState::Waiting));
+    assert_eq!(node.get::<wire::Call>(&path), call);
+    let now = Timestamp(
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_millis() as u64,
+    );
+    assert_eq!(
+        node.run(&failed(), now).len(),
+        1,
+        "it is due at once, by the wall clock"
+    );
+    assert_eq!(node.get::<wire::Call>(&path).attempts, 2);
+    assert_eq!(node.call("DELETE", &path, &[], b""), (204, Vec::new()));
+    for (method, path) in [
+        ("GET", path.clone()),
+        ("GET", format!("{path}/result")),
+        ("POST", format!("{path}/retry")),
+        ("DELETE", path),
+    ] {
+        assert_eq!(
+            node.fails(method, &path, &[], b""),
+            (404, "call-unknown".to_owned()),
+            "{method} {path}"
+        );
+    }
+}
+
+#[test]
+fn calls_are_listed_by_state_and_page_by_page() {
+    let node = Node::start();
+    node.accept(1, START);
+    node.run(&succeeded(&[], b"x"), START);
+    node.accept(2, START);
+    node.run(&failed(), START);
+    for number in 3..=5 {
+        node.accept(number, START);
+    }
+    let list = |query: &str| -> (Vec<u128>, Option<u128>) {
+        let page: wire::Calls = node.get(&format!("/v1/calls{query}"));
+        let ids = page.calls.iter().map(|call| call.id.0).collect();
+        (ids, page.next.map(|id| id.0))
+    };
+    assert_eq!(list(""), (vec![1, 2, 3, 4, 5], None));
+    assert_eq!(list("?state=all"), list(""));
+    assert_eq!(list("?state=succeeded"), (vec![1], None));
+    assert_eq!(list("?state=dead"), (vec![2], None));
+    assert_eq!(list("?state=pending&limit=2"), (vec![3, 4], Some(4)));
+    assert_eq!(
+        list(&format!("?state=pending&limit=1&after={:032x}", 4)),
+        (vec![5], None)
+    );
+    assert_eq!(list("?limit=0"), (vec![1], Some(1)), "one at least");
+    for (path, code) in [
+        ("/v1/calls?state=lost", "query-invalid"),
+        ("/v1/calls?limit=many", "query-invalid"),
+        ("/v1/calls?after=7", "query-invalid"),
+        ("/v1/calls/7", "name-invalid"),
+    ] {
+        assert_eq!(
+            node.fails("GET", path, &[], b""),
+            (400, code.to_owned()),
+            "{path}"
+        );
+    }
 }

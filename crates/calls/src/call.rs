@@ -90,6 +90,12 @@ pub enum Outcome {
         /// Whether another attempt could end otherwise.
         retry: bool,
     },
+    /// It was not let in, or was cut short by the node: nobody's fault, so it is tried again without being counted as a
+    /// failure.
+    Refused {
+        /// Why, for people; the first 256 bytes are kept.
+        reason: String,
+    },
 }
 
 /// A call to run now.

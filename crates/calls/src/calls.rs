@@ -265,7 +265,7 @@ impl Calls {
                     let fits = bytes < APPEND_BYTES;
                     bytes += match &one.outcome {
                         Outcome::Succeeded(response) => response.body.len(),
-                        Outcome::Failed { .. } => 0,
+                        Outcome::Failed { .. } | Outcome::Refused { .. } => 0,
                     };
                     fits
                 })
@@ -473,6 +473,18 @@ fn decode(position: Position, data: Vec<u8>) -> Result<(Event, Bytes), Error> {
     Event::decode(data).map_err(|reason| unreadable(position, reason))
 }
 
+fn died(id: CallId, at: Timestamp, cause: Cause, failures: u32, reason: Box<str>) -> (Verdict, Event, Bytes) {
+    let reason = Some(reason);
+    let event = Event::Died {
+        id,
+        at,
+        cause,
+        failures,
+        reason,
+    };
+    (Verdict::Dead(cause), event, Bytes::new())
+}
+
 fn headers_size(headers: &[(String, Vec<u8>)]) -> usize {
     headers.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
@@ -592,32 +604,53 @@ impl Shared {
                 (Verdict::Succeeded, event, kept.body)
             }
             Outcome::Failed { reason, retry } => {
-                let terms = Terms {
-                    first: self.options.first_delay,
-                    longest: self.options.longest_delay,
-                    attempts: entry.attempts,
-                    maximum_age: entry.maximum_age,
-                };
+                let failures = entry.progress.failures + 1;
+                let next = retry::after_failure(
+                    self.terms(entry),
+                    failures,
+                    *retry,
+                    entry.progress.since,
+                    now,
+                    retry::jitter(id, one.number),
+                );
+                let reason = shortened(reason);
+                match next {
+                    Ok(due) => (
+                        Verdict::RetryAt(due),
+                        Event::Failed { id, due, reason },
+                        Bytes::new(),
+                    ),
+                    Err(cause) => died(id, now, cause, failures, reason),
+                }
+            }
+            Outcome::Refused { reason } => {
                 let progress = &entry.progress;
-                let failures = progress.failures + 1;
+                // What was begun and did not fail was refused, or nearly: only the delay rests on it.
+                let refusals = progress.begun.saturating_sub(progress.failures);
+                let terms = Terms {
+                    attempts: u32::MAX,
+                    ..self.terms(entry)
+                };
                 let jitter = retry::jitter(id, one.number);
                 let reason = shortened(reason);
-                let (verdict, event) =
-                    match retry::after_failure(terms, failures, *retry, progress.since, now, jitter) {
-                        Ok(due) => (Verdict::RetryAt(due), Event::Failed { id, due, reason }),
-                        Err(cause) => (
-                            Verdict::Dead(cause),
-                            Event::Died {
-                                id,
-                                at: now,
-                                cause,
-                                failures,
-                                reason: Some(reason),
-                            },
-                        ),
-                    };
-                (verdict, event, Bytes::new())
+                match retry::after_failure(terms, refusals, true, progress.since, now, jitter) {
+                    Ok(due) => (
+                        Verdict::RetryAt(due),
+                        Event::Postponed { id, due, reason },
+                        Bytes::new(),
+                    ),
+                    Err(cause) => died(id, now, cause, progress.failures, reason),
+                }
             }
+        }
+    }
+
+    fn terms(&self, entry: &Entry) -> Terms {
+        Terms {
+            first: self.options.first_delay,
+            longest: self.options.longest_delay,
+            attempts: entry.attempts,
+            maximum_age: entry.maximum_age,
         }
     }
 

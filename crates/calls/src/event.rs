@@ -125,6 +125,12 @@ pub(crate) enum Event {
         due: Timestamp,
         reason: Box<str>,
     },
+    /// The attempt did not count.
+    Postponed {
+        id: CallId,
+        due: Timestamp,
+        reason: Box<str>,
+    },
     Died {
         id: CallId,
         at: Timestamp,
@@ -156,6 +162,7 @@ impl Event {
             Self::Held { id, .. }
             | Self::Begun { id }
             | Self::Failed { id, .. }
+            | Self::Postponed { id, .. }
             | Self::Died { id, .. }
             | Self::Succeeded { id, .. }
             | Self::Discarded { id } => *id,

@@ -216,6 +216,11 @@ impl Index {
                 progress.reason = Some(reason.clone());
                 progress.state = State::Waiting { due: *due };
             }),
+            Event::Postponed { due, reason, .. } => self.advance(id, |progress| {
+                progress.interruptions = 0;
+                progress.reason = Some(reason.clone());
+                progress.state = State::Waiting { due: *due };
+            }),
             Event::Died {
                 at,
                 cause,

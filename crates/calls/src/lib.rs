@@ -18,7 +18,7 @@
 //! ```text
 //! submit ─▶ Waiting ─begin─▶ Running ─finish─▶ Succeeded ── result kept for Options::retention
 //!              ▲                │
-//!              ├── later ◀── failed ──▶ Dead ── kept until discarded, or Options::dead_letter_retention
+//!              ├─ later ◀─ failed, refused ─▶ Dead ── kept until discarded, or Options::dead_letter_retention
 //!              └──────────── retry ◀─────┘
 //! ```
 //!

@@ -87,6 +87,16 @@ fn failed(attempt: &Attempt, retry: bool) -> Finished {
     }
 }
 
+fn refused(attempt: &Attempt) -> Finished {
+    Finished {
+        id: attempt.id,
+        number: attempt.number,
+        outcome: Outcome::Refused {
+            reason: "there was no room".to_owned(),
+        },
+    }
+}
+
 #[test]
 fn the_log_in_memory_conforms() {
     let log = Arc::new(Memory::default());
@@ -105,6 +115,7 @@ enum Step {
     Fail {
         retry: bool,
     },
+    Refuse,
     Wait {
         milliseconds: u64,
     },
@@ -124,6 +135,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (1..5_usize).prop_map(|most| Step::Begin { most }),
         4 => Just(Step::Succeed),
         4 => prop::bool::weighted(0.8).prop_map(|retry| Step::Fail { retry }),
+        2 => Just(Step::Refuse),
         3 => (0..400_000_u64).prop_map(|milliseconds| Step::Wait { milliseconds }),
         3 => Just(Step::Maintain),
         1 => Just(Step::Crash),
@@ -243,12 +255,13 @@ fn play(steps: Vec<Step>) {
                     }
                 }
             }
-            Step::Succeed | Step::Fail { .. } => {
+            Step::Succeed | Step::Fail { .. } | Step::Refuse => {
                 let Some((number, attempt)) = model.running.pop() else {
                     continue;
                 };
                 let finished = match step {
                     Step::Fail { retry } => failed(&attempt, retry),
+                    Step::Refuse => refused(&attempt),
                     _ => succeeded(&attempt, number),
                 };
                 match calls.finish(std::slice::from_ref(&finished), now).as_deref() {
@@ -412,6 +425,33 @@ fn a_call_fails_until_it_is_a_dead_letter_that_can_be_retried() {
         matches!(calls.request(id(1)), Err(Error::Unknown(_))),
         "only the result is kept"
     );
+}
+
+#[test]
+fn a_refusal_is_no_failure_and_ends_with_age_alone() {
+    let log = Arc::new(Memory::default());
+    let mut now = Timestamp(5_000);
+    let calls = open(&log, options(), now);
+    let once = Request {
+        attempts: 1,
+        ..request(1, 10)
+    };
+    calls.submit(id(1), &once, now).unwrap();
+    let mut delays = Vec::new();
+    loop {
+        let attempts = calls.begin(&calls.due(now, 9), now).unwrap();
+        match calls.finish(&[refused(&attempts[0])], now).unwrap()[..] {
+            [Verdict::RetryAt(due)] => delays.push(due.since(now)),
+            [Verdict::Dead(Cause::Age)] => break,
+            ref other => panic!("{other:?}"),
+        }
+        now = calls.next_due().unwrap();
+    }
+    assert!(now.since(Timestamp(5_000)) <= once.maximum_age);
+    assert!(delays.len() > 10, "it was given up after {}", delays.len());
+    assert!(delays[5] > delays[0] * 2, "it is tried ever less often: {delays:?}");
+    let reason = calls.get(id(1)).unwrap().reason;
+    assert_eq!(reason.as_deref(), Some("there was no room"));
 }
 
 #[test]

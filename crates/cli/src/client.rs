@@ -235,7 +235,7 @@ impl Client {
 
     /// Reads a resource.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        Self::read(self.control(Method::GET, path, &[], ())?)
+        Self::read(self.fetch(path)?)
     }
 
     /// Reads a resource, if it is there.
@@ -286,11 +286,12 @@ impl Client {
 
     /// Opens a resource for reading as it comes.
     pub(crate) fn open(&self, path: &str) -> Result<impl Read + use<>, Failure> {
-        Ok(self
-            .control(Method::GET, path, &[], ())?
-            .1
-            .into_body()
-            .into_reader())
+        Ok(self.fetch(path)?.1.into_body().into_reader())
+    }
+
+    /// Asks for a resource whose headers matter; with the answer, the words for what was attempted.
+    pub(crate) fn fetch(&self, path: &str) -> Result<(String, Response<Body>), Failure> {
+        self.control(Method::GET, path, &[], ())
     }
 
     /// The base URL of the node's data plane.

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod builds;
 mod client;
 mod commands;

@@ -38,7 +38,8 @@ impl Asked {
 enum Answer {
     Json(u16, Value),
     Bytes(u16, &'static str, Vec<u8>),
-    Timed(Vec<u8>),
+    /// The headers, each with its line's end.
+    Headed(u16, &'static str, Vec<u8>),
     Problem(u16, Value),
     Silence,
 }
@@ -145,12 +146,7 @@ fn write_answer(stream: &mut TcpStream, answer: Answer) {
     let (status, media, extra, body) = match answer {
         Answer::Json(status, value) => (status, "application/json", "", value.to_string().into_bytes()),
         Answer::Bytes(status, media, body) => (status, media, "", body),
-        Answer::Timed(body) => (
-            200,
-            "text/plain",
-            "Server-Timing: queue;dur=0.004, run;dur=1.500\r\n",
-            body,
-        ),
+        Answer::Headed(status, headers, body) => (status, "text/plain", headers, body),
         Answer::Problem(status, value) => (
             status,
             "application/problem+json",
@@ -268,6 +264,7 @@ fn help_texts() {
         "serve",
         "deploy",
         "invoke",
+        "calls",
         "logs",
         "list",
         "describe",
@@ -296,6 +293,11 @@ fn wrong_usage_is_2() {
         &["list", "--timeout", "soon"],
         &["rollback", "f", "--to", "0"],
         &["logs", "f", "--request", "12"],
+        &["invoke", "f", "--async", "--output", "file"],
+        &["calls"],
+        &["calls", "show", "12"],
+        &["calls", "list", "--state", "lost"],
+        &["calls", "list", "--limit", "0"],
         &["deploy", "no-such-folder"],
         &["deploy", ".", "--file", "millpond.toml"],
         &["-o", "xml", "list"],
@@ -473,7 +475,11 @@ fn a_problem_is_told_with_its_hint() {
 fn function_node() -> FakeNode {
     FakeNode::start(|_, target| match target {
         "/function/bytes" => Answer::Bytes(200, "application/octet-stream", vec![0, 255, b'\n', 7]),
-        "/function/shop.echo:3/a?b=c" => Answer::Timed(b"hello".to_vec()),
+        "/function/shop.echo:3/a?b=c" => Answer::Headed(
+            200,
+            "Server-Timing: queue;dur=0.004, run;dur=1.500\r\n",
+            b"hello".to_vec(),
+        ),
         "/function/own-error" => Answer::Bytes(503, "text/plain", b"busy".to_vec()),
         "/function/moved" => Answer::Bytes(302, "text/plain", b"there".to_vec()),
         "/function/fails" => problem(502, "function-exit"),
@@ -771,4 +777,146 @@ fn doctor_needs_no_node() {
             .iter()
             .all(|finding| finding["capability"].is_string())
     );
+}
+
+const CALL: &str = "60c820b3de8759560000000000000003";
+
+fn call(state: &str, rest: Value) -> Value {
+    let mut call = json!({
+        "id": CALL,
+        "function": "shop.resize",
+        "state": state,
+        "accepted": "2026-11-21T08:00:00.000Z",
+        "attempts": 3,
+    });
+    for (key, value) in rest.as_object().unwrap() {
+        call[key] = value.clone();
+    }
+    call
+}
+
+fn calling_node() -> FakeNode {
+    FakeNode::start(|method, target| {
+        let rest = target
+            .strip_prefix("/v1/calls")
+            .map(|rest| rest.replace(CALL, "ID"));
+        match (method, rest.as_deref().unwrap_or(target)) {
+            ("POST", "/async-function/shop.resize/a?b=c") => {
+                Answer::Headed(202, "X-Call-Id: 60c820b3de8759560000000000000003\r\n", Vec::new())
+            }
+            ("POST", "/async-function/full") => problem(429, "calls-full"),
+            ("POST", "/async-function/odd") => Answer::Bytes(200, "text/plain", b"hello".to_vec()),
+            ("GET", "?state=dead&limit=7&after=ID") => Answer::Json(
+                200,
+                json!({ "calls": [call("dead", json!({ "cause": "attempts", "reason": "exit code 3\u{1b}[2J" }))], "next": CALL }),
+            ),
+            ("GET", "?state=all&limit=100") => Answer::Json(200, json!({ "calls": [] })),
+            ("GET", "/ID") => Answer::Json(
+                200,
+                call(
+                    "waiting",
+                    json!({ "due": "2026-11-21T08:00:01.000Z", "reason": "exit code 3" }),
+                ),
+            ),
+            ("GET", "/ID/result") => {
+                Answer::Headed(200, "X-Function-Status: 418\r\nX-A: b\r\n", b"\xfftea".to_vec())
+            }
+            ("POST", "/ID/retry") => Answer::Json(200, call("waiting", json!({}))),
+            ("DELETE", "/ID") => Answer::Bytes(204, "text/plain", Vec::new()),
+            _ => problem(404, "call-unknown"),
+        }
+    })
+}
+
+#[test]
+fn invoke_async_prints_the_id_of_the_call() {
+    let node = calling_node();
+    let words = [
+        "invoke",
+        "shop.resize",
+        "--async",
+        "--path",
+        "/a?b=c",
+        "-H",
+        "X-A: b",
+    ];
+    let output = node.run(&words);
+    assert_eq!(
+        (code(&output), out(&output)),
+        (0, format!("{CALL}\n")),
+        "{}",
+        err(&output)
+    );
+    assert_eq!(node.asked().pop().unwrap().header("x-a"), Some("b"));
+    let output = node.run(&[&words[..], &["--data", "text", "-o", "json"]].concat());
+    assert_eq!(node.asked().pop().unwrap().body, b"text");
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said, json!({ "call": CALL, "function": "shop.resize" }));
+
+    let output = node.run(&["invoke", "full", "--async"]);
+    assert_eq!((code(&output), out(&output).as_str()), (1, ""));
+    assert!(err(&output).contains("429 calls-full"), "{}", err(&output));
+    let output = node.run(&["invoke", "odd", "--async"]);
+    assert_eq!((code(&output), out(&output).as_str()), (1, ""));
+    assert!(
+        err(&output).contains("status 200 instead of 202"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn calls_are_looked_after() {
+    let node = calling_node();
+    let mut text = String::new();
+    for words in [
+        &["list", "--state", "dead", "--limit", "7", "--after", CALL][..],
+        &["list"],
+        &["show", CALL],
+        &["retry", CALL],
+        &["drop", CALL],
+    ] {
+        let output = node.run(&[&["calls"], words].concat());
+        assert_eq!(code(&output), 0, "{words:?}: {}", err(&output));
+        text.push_str(&format!("=== {}\n{}", words.join(" "), out(&output)));
+        let output = node.run(&[&["calls"], words, &["-o", "json"]].concat());
+        serde_json::from_slice::<Value>(&output.stdout).unwrap();
+    }
+    insta::assert_snapshot!(text);
+    let other = CALL.replace('6', "7");
+    for verb in ["show", "result", "retry", "drop"] {
+        let output = node.run(&["calls", verb, &other]);
+        assert_eq!((code(&output), out(&output).as_str()), (1, ""), "{verb}");
+        assert!(err(&output).contains("404 call-unknown"), "{}", err(&output));
+    }
+}
+
+#[test]
+fn the_result_of_a_call_is_the_functions_answer() {
+    let node = calling_node();
+    let output = node.run(&["calls", "result", CALL]);
+    assert_eq!(
+        (code(&output), output.stdout.as_slice()),
+        (1, &b"\xfftea"[..]),
+        "as with `invoke`, an error of the function is one of the command, and its body is written"
+    );
+    assert!(err(&output).contains("status 418"), "{}", err(&output));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("answer");
+    let output = node.run(&[
+        "calls",
+        "result",
+        CALL,
+        "-o",
+        "json",
+        "--output",
+        file.to_str().unwrap(),
+    ]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&said["status"], &said["length"], &said["headers"]["x-a"]),
+        (&json!(418), &json!(4), &json!(["b"]))
+    );
+    assert!(said["headers"].get("x-function-status").is_none());
+    assert_eq!(fs::read(file).unwrap(), b"\xfftea");
 }

@@ -4,29 +4,61 @@
 //! minutes, fill its memory or crash it. In a process it can be ended, and what it used is gone afterwards, which is
 //! also why an idle node is small.
 //!
-//! The protocol is one exchange. [`Apart`] starts the compiler and writes the code to its standard input; [`answer`], which
-//! the compiler's process runs, writes the artefact to standard output and leaves with 0, or writes what is wrong with the
-//! code and leaves with [`REFUSED`]. Whatever else happens is a failure of the compiler.
+//! The protocol is one exchange over the compiler's standard input and output, so that it need not open a file.
+//! [`Apart`] starts the compiler and tells it
+//!
+//! | bytes | |
+//! |---|---|
+//! | 8 | the length of the [`Pieces`] that earlier compiles of this function left, or [`UNKEPT`] if none are to be kept |
+//! | … | the pieces |
+//! | to the end | the code |
+//!
+//! and [`answer`], which the compiler's process runs, says
+//!
+//! | bytes | |
+//! |---|---|
+//! | 8 | the length of the artefact, or of what is wrong with the code |
+//! | 4, 4 | how many pieces it found among those that it got, and how many it made |
+//! | … | the artefact; or what is wrong, and then it leaves with [`REFUSED`] |
+//! | to the end | the pieces for the next compile, if any are to be kept |
+//!
+//! All numbers are little-endian. Whatever else happens is a failure of the compiler. No failure that pieces could have
+//! to do with outlives them: they are removed, and where the compiler broke, it works a second time without.
 //!
 //! The process has limits and an empty environment; it is not confined yet.
 
 #![forbid(unsafe_code)]
+
+mod pieces;
+
+pub use pieces::Pieces;
 
 use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::{
     ffi::OsString,
-    io::{self, Read as _, Write as _},
-    path::PathBuf,
-    process::{Child, Command, ExitCode, ExitStatus, Stdio},
+    fs::{self, File},
+    io::{self, Read, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
+use tempfile::NamedTempFile;
 
 /// The exit code that says that standard output holds a refusal.
 pub const REFUSED: u8 = 3;
+
+/// The length of pieces that says that none are to be kept.
+pub const UNKEPT: u64 = u64::MAX;
+
+/// Bytes of pieces that are kept of one function. Pieces are about three times as large as the code that they were.
+const MOST_KEPT: u64 = 256 << 20;
+
+/// Bytes of an artefact. It is a guard against compilers that somebody took over, and no bound that code meets.
+const MOST_COMPILED: u64 = 4 << 30;
 
 /// How to start a compiler, and what it may use.
 #[derive(Clone, Debug)]
@@ -35,8 +67,14 @@ pub struct Options {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// How long one piece of code may take.
+    /// How long one piece of code may take; larger code gets more, see [`time_for`].
     pub time: Duration,
+}
+
+/// How long code of this many bytes may take where small code may take `time`: that for every 16 MiB begun, and at most
+/// four times it, since other deployments wait meanwhile.
+pub fn time_for(time: Duration, bytes: usize) -> Duration {
+    time * u32::try_from(bytes.div_ceil(16 << 20)).map_or(4, |parts| parts.clamp(1, 4))
 }
 
 /// An engine whose compiler runs in a process of its own. All else is the engine's.
@@ -45,18 +83,39 @@ pub struct Apart {
     options: Options,
 }
 
+/// What became of one exchange.
+struct Ended {
+    status: ExitStatus,
+    /// The artefact or what is wrong with the code, if it got so far.
+    said: Vec<u8>,
+    reused: u32,
+    made: u32,
+    errors: String,
+    late: bool,
+    /// Pieces for the next compile.
+    left: Option<NamedTempFile>,
+}
+
 impl Apart {
     /// The program must answer with [`answer`], for an engine of the same fingerprint.
     pub fn new(engine: Arc<dyn Engine>, options: Options) -> Self {
         Self { engine, options }
     }
 
-    fn exchange(&self, code: &[u8]) -> io::Result<(ExitStatus, Vec<u8>, String, bool)> {
+    fn exchange(&self, code: &[u8], time: Duration, keep: Option<&Path>) -> io::Result<Ended> {
         let Options {
-            program,
-            arguments,
-            time,
+            program, arguments, ..
         } = &self.options;
+        // Pieces only save time: what goes wrong with them is told and does not keep code from being compiled.
+        let draft = keep.and_then(|path| {
+            let folder = path.parent().unwrap_or(Path::new("."));
+            let draft = tempfile::Builder::new().prefix(DRAFT).tempfile_in(folder);
+            draft.inspect_err(|error| cannot_keep(path, error)).ok()
+        });
+        let kept = match (keep, &draft) {
+            (Some(path), Some(_)) => Some(read_kept(path)),
+            _ => None,
+        };
         let mut child = Command::new(program)
             .args(arguments)
             .env_clear()
@@ -72,7 +131,7 @@ impl Apart {
             // Three pipes, and whichever fills up first would stop both sides if one thread served them.
             scope.spawn(move || {
                 // A compiler that has seen enough closes its side; what it says then is what counts.
-                input.map(|mut input| input.write_all(code))
+                input.map(|input| tell(input, kept, code))
             });
             let said = scope.spawn(move || {
                 let mut said = Vec::new();
@@ -81,23 +140,184 @@ impl Apart {
                 String::from_utf8_lossy(&said).trim().to_owned()
             });
             let watch = scope.spawn(move || {
-                let late = matches!(ending.recv_timeout(*time), Err(mpsc::RecvTimeoutError::Timeout));
+                let late = matches!(ending.recv_timeout(time), Err(mpsc::RecvTimeoutError::Timeout));
                 if late {
                     // It fails only if the process has ended already.
                     let _ = shared.lock().unwrap_or_else(PoisonError::into_inner).kill();
                 }
                 late
             });
-            let mut artefact = Vec::new();
-            let read = output.map_or(Ok(0), |mut output| output.read_to_end(&mut artefact));
+            let heard = output.map_or_else(|| Ok(Heard::default()), |output| hear(output, draft));
             let status = wait(&child, &watch);
             drop(done);
             let late = watch.join().unwrap_or(false);
-            let said = said.join().unwrap_or_default();
-            read?;
-            Ok((status?, artefact, said, late))
+            let errors = said.join().unwrap_or_default();
+            let heard = heard?;
+            Ok(Ended {
+                status: status?,
+                said: heard.said,
+                reused: heard.reused,
+                made: heard.made,
+                errors,
+                late,
+                left: heard.left,
+            })
         })
     }
+
+    fn compile_once(&self, code: &[u8], keep: Option<&Path>) -> Result<Vec<u8>, Failure> {
+        let began = Instant::now();
+        let time = time_for(self.options.time, code.len());
+        let ended = self.exchange(code, time, keep).map_err(|error| {
+            Failure::Broken(PrepareError::Compiler(format!(
+                "its process could not be run: {error}"
+            )))
+        })?;
+        if ended.late {
+            return Err(Failure::Exceeded(format!(
+                "compiling its {} KiB takes longer than {} s; look for very large functions or deeply nested loops, leave \
+                 out what it does not need, or deploy it when the node has less to do",
+                code.len().div_ceil(1 << 10),
+                time.as_secs_f32()
+            )));
+        }
+        match ended.status.code() {
+            Some(0) => {
+                if let (Some(path), Some(left)) = (keep, ended.left)
+                    && let Err(error) = left.persist(path)
+                {
+                    cannot_keep(path, &error.error);
+                }
+                let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                tracing::info!(
+                    code_bytes = code.len(),
+                    artefact_bytes = ended.said.len(),
+                    milliseconds,
+                    pieces_reused = ended.reused,
+                    pieces_made = ended.made,
+                    "compiled"
+                );
+                Ok(ended.said)
+            }
+            Some(code) if code == i32::from(REFUSED) => {
+                let error = serde_json::from_slice::<Refusal>(&ended.said).map_or_else(
+                    |_| PrepareError::Compiler("it refused the code without saying why".into()),
+                    PrepareError::from,
+                );
+                Err(match error {
+                    PrepareError::Compiler(_) => Failure::Broken(error),
+                    error => Failure::Refused(error),
+                })
+            }
+            // What Rust's runtime says of an allocation that fails.
+            _ if ended.errors.contains("memory allocation of ") => Err(Failure::Exceeded(format!(
+                "compiling it takes more than {} GiB of memory; look for very large functions, or leave out what it \
+                 does not need",
+                MEMORY >> 30
+            ))),
+            _ => Err(Failure::Broken(PrepareError::Compiler(format!(
+                "its process ended with {}: {}",
+                ended.status, ended.errors
+            )))),
+        }
+    }
+}
+
+/// Why there is no artefact.
+enum Failure {
+    /// The code is at fault, and the compiler says how.
+    Refused(PrepareError),
+    /// It used more than it may of time or memory.
+    Exceeded(String),
+    /// The compiler is at fault.
+    Broken(PrepareError),
+}
+
+impl From<Failure> for PrepareError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(error) | Failure::Broken(error) => error,
+            Failure::Exceeded(reason) => Self::Unsupported(reason),
+        }
+    }
+}
+
+/// What an interrupted write leaves behind begins with this, as the registry's own drafts do.
+const DRAFT: &str = ".draft-";
+
+fn cannot_keep(path: &Path, error: &io::Error) {
+    tracing::warn!(path = %path.display(), %error, "cannot keep pieces: the next compile takes as long");
+}
+
+/// What is kept, in memory: a disk that fails halfway must not spoil what follows it on its way to the compiler.
+fn read_kept(path: &Path) -> Vec<u8> {
+    let read = || {
+        let mut bytes = Vec::new();
+        let length = File::open(path)?.take(MOST_KEPT + 1).read_to_end(&mut bytes)?;
+        Ok::<_, io::Error>(if length as u64 > MOST_KEPT {
+            Vec::new()
+        } else {
+            bytes
+        })
+    };
+    match read() {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(path = %path.display(), %error, "cannot read the pieces of earlier compiles");
+            }
+            Vec::new()
+        }
+    }
+}
+
+fn tell(mut input: ChildStdin, kept: Option<Vec<u8>>, code: &[u8]) -> io::Result<()> {
+    let length = kept.as_ref().map_or(UNKEPT, |kept| kept.len() as u64);
+    input.write_all(&length.to_le_bytes())?;
+    input.write_all(&kept.unwrap_or_default())?;
+    input.write_all(code)
+}
+
+#[derive(Default)]
+struct Heard {
+    said: Vec<u8>,
+    reused: u32,
+    made: u32,
+    left: Option<NamedTempFile>,
+}
+
+/// Reads to the end, whatever comes: a compiler that cannot write would seem to have failed.
+fn hear(mut output: ChildStdout, draft: Option<NamedTempFile>) -> io::Result<Heard> {
+    let (mut length, mut reused, mut made) = ([0; 8], [0; 4], [0; 4]);
+    for number in [&mut length[..], &mut reused, &mut made] {
+        match output.read_exact(number) {
+            // It ended before it had anything to say; its status tells the rest.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Heard::default()),
+            read => read?,
+        }
+    }
+    let mut said = Vec::new();
+    output
+        .by_ref()
+        .take(u64::from_le_bytes(length).min(MOST_COMPILED))
+        .read_to_end(&mut said)?;
+    let left = draft.and_then(|mut draft| {
+        match io::copy(&mut output.by_ref().take(MOST_KEPT + 1), draft.as_file_mut()) {
+            Ok(1..=MOST_KEPT) => Some(draft),
+            Ok(_) => None,
+            Err(error) => {
+                cannot_keep(draft.path(), &error);
+                None
+            }
+        }
+    });
+    io::copy(&mut output, &mut io::sink())?;
+    Ok(Heard {
+        said,
+        reused: u32::from_le_bytes(reused),
+        made: u32::from_le_bytes(made),
+        left,
+    })
 }
 
 /// Waits for the end of a process whose output has ended, without keeping it from being killed meanwhile.
@@ -131,25 +351,23 @@ impl Engine for Apart {
         let CodeKind::Wasm = code.kind else {
             return self.engine.compile(code);
         };
-        let (status, artefact, said, late) = self
-            .exchange(code.bytes)
-            .map_err(|error| PrepareError::Compiler(format!("its process could not be run: {error}")))?;
-        if late {
-            return Err(PrepareError::Unsupported(format!(
-                "compiling it takes longer than {} s; look for very large functions or deeply nested loops",
-                self.options.time.as_secs_f32()
-            )));
-        }
-        match status.code() {
-            Some(0) => Ok(artefact),
-            Some(code) if code == i32::from(REFUSED) => Err(serde_json::from_slice::<Refusal>(&artefact)
-                .map_or_else(
-                    |_| PrepareError::Compiler("it refused the code without saying why".into()),
-                    Into::into,
-                )),
-            _ => Err(PrepareError::Compiler(format!(
-                "its process ended with {status}: {said}"
-            ))),
+        let keep = code.pieces;
+        let failure = match self.compile_once(code.bytes, keep) {
+            Ok(artefact) => return Ok(artefact),
+            Err(failure) => failure,
+        };
+        match keep.filter(|path| path.exists()) {
+            // Pieces may be to blame.
+            Some(path) if !matches!(failure, Failure::Refused(_)) => {
+                tracing::warn!(path = %path.display(), "a compiler failed, and the pieces that it got are removed");
+                if let Err(error) = fs::remove_file(path) {
+                    cannot_keep(path, &error);
+                } else if let Failure::Broken(_) = failure {
+                    return self.compile_once(code.bytes, keep).map_err(Into::into);
+                }
+                Err(failure.into())
+            }
+            _ => Err(failure.into()),
         }
     }
 
@@ -197,37 +415,74 @@ impl From<PrepareError> for Refusal {
 /// Memory that a compiler may write to.
 const MEMORY: u64 = 4 << 30;
 
-/// The other side: compiles what is on standard input, once. Standard output belongs to the protocol.
-pub fn answer(engine: &dyn Engine, time: Duration) -> ExitCode {
+/// The other side: compiles what is on standard input, once, with the engine that `engine` makes; it is to use the
+/// pieces, if there are to be any. Standard output belongs to the protocol.
+pub fn answer<E: Engine>(
+    time: Duration,
+    engine: impl FnOnce(Option<Arc<Pieces>>) -> Result<E, PrepareError>,
+) -> ExitCode {
     let limit = |most: u64| Rlimit {
         current: Some(most),
         maximum: Some(most),
     };
     // A node that was killed kills nobody: then these end us. Where they cannot be set, the node's own watch holds.
-    let _ = setrlimit(Resource::Cpu, limit(time.as_secs().saturating_mul(4).max(1)));
     let _ = setrlimit(Resource::Data, limit(MEMORY));
-    let mut bytes = Vec::new();
-    let result = match io::stdin().lock().read_to_end(&mut bytes) {
-        Ok(_) => engine.compile(&Code {
-            kind: CodeKind::Wasm,
-            bytes: &bytes,
-        }),
-        Err(error) => Err(PrepareError::Compiler(format!(
-            "it cannot read its input: {error}"
-        ))),
-    };
+    let mut pieces = None;
+    let result = ask(io::stdin().lock())
+        .map_err(|error| PrepareError::Compiler(format!("it cannot read its input: {error}")))
+        .and_then(|(kept, bytes)| {
+            let threads = thread::available_parallelism().map_or(4, |threads| threads.get().max(4));
+            let time = time_for(time, bytes.len()).as_secs().max(1);
+            let _ = setrlimit(Resource::Cpu, limit(time.saturating_mul(threads as u64)));
+            pieces = kept.map(|kept| Arc::new(Pieces::read(kept)));
+            engine(pieces.clone())?.compile(&Code {
+                kind: CodeKind::Wasm,
+                bytes: &bytes,
+                pieces: None,
+            })
+        });
     let (said, code) = match result {
         Ok(artefact) => (artefact, 0),
-        Err(error) => (
-            serde_json::to_vec(&Refusal::from(error)).unwrap_or_default(),
-            REFUSED,
-        ),
+        Err(error) => {
+            pieces = None;
+            let said = serde_json::to_vec(&Refusal::from(error)).unwrap_or_default();
+            (said, REFUSED)
+        }
     };
-    let mut output = io::stdout().lock();
-    match output.write_all(&said).and_then(|()| output.flush()) {
+    match say(&said, pieces.as_deref()) {
         Ok(()) => ExitCode::from(code),
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// Reads pieces, if any are to be kept, and code.
+fn ask(mut input: impl Read) -> io::Result<(Option<Vec<u8>>, Vec<u8>)> {
+    let mut length = [0; 8];
+    input.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    let mut kept = None;
+    if length != UNKEPT {
+        let mut bytes = Vec::new();
+        input.by_ref().take(length).read_to_end(&mut bytes)?;
+        kept = Some(bytes);
+    }
+    let mut code = Vec::new();
+    input.read_to_end(&mut code)?;
+    Ok((kept, code))
+}
+
+fn say(said: &[u8], pieces: Option<&Pieces>) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    let (reused, made) = pieces.map_or((0, 0), |pieces| (pieces.reused(), pieces.made_anew()));
+    output.write_all(&(said.len() as u64).to_le_bytes())?;
+    output.write_all(&reused.to_le_bytes())?;
+    output.write_all(&made.to_le_bytes())?;
+    output.write_all(said)?;
+    let mut output = io::BufWriter::with_capacity(1 << 20, output);
+    if let Some(pieces) = pieces {
+        pieces.write(&mut output, MOST_KEPT)?;
+    }
+    output.flush()
 }
 
 #[cfg(test)]
@@ -252,16 +507,28 @@ mod tests {
         fn preempt(&self, _: CoreId) {}
     }
 
-    fn compile(script: &str, time: Duration, code: &[u8]) -> Result<Vec<u8>, PrepareError> {
+    fn apart(script: &str, time: Duration) -> Apart {
         let options = Options {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
             time,
         };
-        Apart::new(Arc::new(Unused), options).compile(&Code {
+        Apart::new(Arc::new(Unused), options)
+    }
+
+    fn compile(script: &str, time: Duration, code: &[u8]) -> Result<Vec<u8>, PrepareError> {
+        apart(script, time).compile(&Code {
             kind: CodeKind::Wasm,
             bytes: code,
+            pieces: None,
         })
+    }
+
+    /// What a shell says before so many bytes of an artefact or a refusal.
+    fn head(length: usize) -> String {
+        let octal = |byte: &u8| format!("\\{byte:03o}");
+        let length: String = (length as u64).to_le_bytes().iter().map(octal).collect();
+        format!("printf '{length}\\1\\0\\0\\0\\2\\0\\0\\0'")
     }
 
     const LONG: Duration = Duration::from_secs(120);
@@ -269,13 +536,14 @@ mod tests {
     #[test]
     fn the_artefact_comes_back_whole() {
         let code: Vec<u8> = (0..3_000_000u32).map(|i| i.to_le_bytes()[0]).collect();
-        assert_eq!(compile("/bin/cat", LONG, &code).unwrap(), code);
+        let script = format!("head -c 8 >/dev/null; {}; cat", head(code.len()));
+        assert_eq!(compile(&script, LONG, &code).unwrap(), code);
     }
 
     #[test]
     fn a_compiler_need_not_read_what_it_refuses() {
-        let script = r#"echo '{"malformed":"no"}'; exit 3"#;
-        let error = compile(script, LONG, &vec![0; 1 << 20]).unwrap_err();
+        let script = format!(r#"{}; printf '{{"malformed":"no"}}'; exit 3"#, head(18));
+        let error = compile(&script, LONG, &vec![0; 1 << 20]).unwrap_err();
         assert!(matches!(error, PrepareError::Malformed(reason) if reason == "no"));
     }
 
@@ -298,6 +566,26 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_too_much_memory_is_told() {
+        let script = "echo 'memory allocation of 8589934592 bytes failed' >&2; kill -ABRT $$";
+        let error = compile(script, LONG, b"x").unwrap_err();
+        assert!(
+            matches!(&error, PrepareError::Unsupported(reason) if reason.contains("4 GiB")),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn large_code_gets_more_time() {
+        let minutes = |bytes| time_for(Duration::from_secs(60), bytes).as_secs() / 60;
+        assert_eq!(
+            (minutes(0), minutes(16 << 20), minutes((16 << 20) + 1)),
+            (1, 1, 2)
+        );
+        assert_eq!((minutes(40 << 20), minutes(usize::MAX)), (3, 4));
+    }
+
+    #[test]
     fn a_missing_program_is_told() {
         let options = Options {
             program: "/nowhere".into(),
@@ -308,8 +596,142 @@ mod tests {
             .compile(&Code {
                 kind: CodeKind::Wasm,
                 bytes: b"",
+                pieces: None,
             })
             .unwrap_err();
         assert!(matches!(error, PrepareError::Compiler(_)));
+    }
+
+    /// Compilers that keep something.
+    struct Keeping {
+        folder: tempfile::TempDir,
+    }
+
+    impl Keeping {
+        fn new() -> Self {
+            Self {
+                folder: tempfile::tempdir().unwrap(),
+            }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.folder.path().join("pieces")
+        }
+
+        fn compile(&self, script: &str) -> Result<Vec<u8>, PrepareError> {
+            apart(script, LONG).compile(&Code {
+                kind: CodeKind::Wasm,
+                bytes: b"code",
+                pieces: Some(&self.path()),
+            })
+        }
+
+        fn kept(&self) -> Option<String> {
+            let names = fs::read_dir(self.folder.path()).unwrap();
+            assert!(names.count() <= 1, "drafts do not stay");
+            fs::read_to_string(self.path()).ok()
+        }
+    }
+
+    #[test]
+    fn what_a_compiler_leaves_goes_to_the_next() {
+        let keeping = Keeping::new();
+        let leaves = |what: &str| format!("cat >/dev/null; {}; printf 'code{what}'", head(4));
+        assert_eq!(keeping.compile(&leaves("first")).unwrap(), b"code");
+        assert_eq!(keeping.kept().unwrap(), "first");
+        // Eight bytes of length, then what is kept: that is the artefact now, and nothing is left.
+        let returns = format!("{}; head -c 13; cat >/dev/null", head(13));
+        assert_eq!(keeping.compile(&returns).unwrap(), b"\x05\0\0\0\0\0\0\0first");
+        assert_eq!(
+            keeping.kept().unwrap(),
+            "first",
+            "nothing new, so what there was stays"
+        );
+        keeping.compile(&leaves("second")).unwrap();
+        assert_eq!(keeping.kept().unwrap(), "second");
+    }
+
+    #[test]
+    fn without_a_file_nothing_is_kept() {
+        let script = format!("{}; head -c 8; cat >/dev/null; printf pieces", head(8));
+        assert_eq!(compile(&script, LONG, b"code").unwrap(), UNKEPT.to_le_bytes());
+    }
+
+    #[test]
+    fn a_compiler_that_fails_leaves_nothing() {
+        let keeping = Keeping::new();
+        for end in ["exit 1", "exit 3", "kill -9 $$"] {
+            let script = format!("cat >/dev/null; {}; printf 'codepieces'; {end}", head(4));
+            assert!(keeping.compile(&script).is_err(), "{end}");
+            assert_eq!(keeping.kept(), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_leaves_what_there_was() {
+        let keeping = Keeping::new();
+        fs::write(keeping.path(), "earlier").unwrap();
+        let refusal = r#"{"unsupported":"no"}"#;
+        let script = format!(
+            "cat >/dev/null; {}; printf '{refusal}'; exit 3",
+            head(refusal.len())
+        );
+        assert!(matches!(
+            keeping.compile(&script),
+            Err(PrepareError::Unsupported(_))
+        ));
+        assert_eq!(keeping.kept().unwrap(), "earlier");
+    }
+
+    #[test]
+    fn a_compiler_that_breaks_on_pieces_gets_none() {
+        let keeping = Keeping::new();
+        fs::write(keeping.path(), "bad").unwrap();
+        // The low byte of the length is 3 in decimal, and 0 when it is asked again.
+        let script = format!(
+            "kept=$(head -c 1 | od -An -tu1); cat >/dev/null; [ $kept -eq 0 ] || exit 1; {}; printf 'codegood'",
+            head(4)
+        );
+        assert_eq!(keeping.compile(&script).unwrap(), b"code");
+        assert_eq!(keeping.kept().unwrap(), "good");
+    }
+
+    #[test]
+    fn what_does_not_fit_or_cannot_be_read_is_left_out() {
+        let keeping = Keeping::new();
+        let script = format!("{}; head -c 8; cat >/dev/null", head(8));
+        File::create(keeping.path())
+            .unwrap()
+            .set_len(MOST_KEPT + 1)
+            .unwrap();
+        assert_eq!(keeping.compile(&script).unwrap(), 0_u64.to_le_bytes());
+        fs::remove_file(keeping.path()).unwrap();
+        fs::create_dir(keeping.path()).unwrap();
+        let leaves = format!("cat >/dev/null; {}; printf 'codepieces'", head(4));
+        assert_eq!(keeping.compile(&leaves).unwrap(), b"code");
+        let nowhere = Code {
+            kind: CodeKind::Wasm,
+            bytes: b"code",
+            pieces: Some(Path::new("/nowhere/pieces")),
+        };
+        assert_eq!(apart(&leaves, LONG).compile(&nowhere).unwrap(), b"code");
+    }
+
+    #[test]
+    fn compilers_of_the_same_function_leave_one_whole_file() {
+        let keeping = Keeping::new();
+        thread::scope(|scope| {
+            for what in ["aaaa", "bbbb", "cccc", "dddd"] {
+                let keeping = &keeping;
+                scope.spawn(move || {
+                    let script = format!("cat >/dev/null; {}; printf 'code{what}'", head(4));
+                    for _ in 0..5 {
+                        assert_eq!(keeping.compile(&script).unwrap(), b"code");
+                    }
+                });
+            }
+        });
+        let kept = keeping.kept().unwrap();
+        assert!(["aaaa", "bbbb", "cccc", "dddd"].contains(&&*kept), "{kept}");
     }
 }

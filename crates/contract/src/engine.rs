@@ -1,7 +1,7 @@
 //! The seam between the worker and whatever runs code.
 
 use crate::{ByteSize, Digest, Fault, Grant, Input};
-use std::{fmt, fs, sync::Arc, task::Waker, time::Instant};
+use std::{fmt, fs, path::Path, sync::Arc, task::Waker, time::Instant};
 
 /// One worker thread, numbered from 0 in the order of `--cores`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +14,10 @@ pub struct Code<'a> {
     pub kind: CodeKind,
     /// The bytes.
     pub bytes: &'a [u8],
+    /// A file, there or not, in which a compiler may leave for the next version of the same function what makes
+    /// compiling that faster. What it leaves decides what the next artefact contains, so the file is one function's and
+    /// nobody else's. Without a file nothing is kept.
+    pub pieces: Option<&'a Path>,
 }
 
 /// What kinds of code there are.
@@ -65,6 +69,11 @@ pub trait Image: Send + Sync {
     /// The memory that a fresh sandbox begins with: a deploy whose limit is below it is refused.
     fn initial_memory(&self) -> ByteSize {
         ByteSize(0)
+    }
+
+    /// Whether its code can begin before the request's body is complete, and answer in pieces.
+    fn streams(&self) -> bool {
+        false
     }
 
     /// A fresh sandbox, in microseconds: nothing in it comes from an earlier request. The code has not begun to run.

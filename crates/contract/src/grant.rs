@@ -22,14 +22,15 @@ pub struct Grant {
 }
 
 /// Whether an environment variable's name is the platform's own: it tells about the request (CGI/1.1, RFC 3875
-/// section 4.1, whose `HTTP_` names come from the request's headers) or about the function (`MILLPOND_`). A manifest
+/// section 4.1, whose `HTTP_` names come from the request's headers; `HTTPS` and `REQUEST_SCHEME` are every server's) or about the function (`MILLPOND_`). A manifest
 /// that sets one is mistaken; a guest never sees its value.
 pub fn is_reserved_variable(name: &str) -> bool {
-    const META_VARIABLES: [&str; 17] = [
+    const META_VARIABLES: [&str; 19] = [
         "AUTH_TYPE",
         "CONTENT_LENGTH",
         "CONTENT_TYPE",
         "GATEWAY_INTERFACE",
+        "HTTPS",
         "PATH_INFO",
         "PATH_TRANSLATED",
         "QUERY_STRING",
@@ -38,6 +39,7 @@ pub fn is_reserved_variable(name: &str) -> bool {
         "REMOTE_IDENT",
         "REMOTE_USER",
         "REQUEST_METHOD",
+        "REQUEST_SCHEME",
         "SCRIPT_NAME",
         "SERVER_NAME",
         "SERVER_PORT",

@@ -26,10 +26,33 @@ pub struct Head {
     headers: SmallVec<[(Span, Span); 12]>,
     /// Identifies the request.
     pub id: RequestId,
+    /// The connection that it came by.
+    pub origin: Origin,
+}
+
+/// The connection that a request came by, as the node knows it: nothing here was said by the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
     /// The client's address, where there is one.
     pub remote: Option<SocketAddr>,
-    /// The address the request came in by.
+    /// The address the client came to.
     pub local: Option<SocketAddr>,
+    /// Whether the client speaks TLS.
+    pub secure: bool,
+    /// Whether the client speaks HTTP/2.
+    pub http2: bool,
+}
+
+impl Origin {
+    /// The scheme of the URL that leads here.
+    pub fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+
+    /// The protocol and its version, as CGI and logs write it.
+    pub fn protocol(&self) -> &'static str {
+        if self.http2 { "HTTP/2.0" } else { "HTTP/1.1" }
+    }
 }
 
 /// Collects a [`Head`]. Text goes in as it was received: the caller has checked it.
@@ -80,8 +103,7 @@ impl HeadBuilder {
             path_end,
             headers: self.headers,
             id,
-            remote: None,
-            local: None,
+            origin: Origin::default(),
         }
     }
 }

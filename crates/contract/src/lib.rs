@@ -35,11 +35,11 @@ pub use engine::{
 };
 pub use fault::Fault;
 pub use grant::{Grant, Limits, Protocol, is_reserved_variable};
-pub use head::{Head, HeadBuilder};
+pub use head::{Head, HeadBuilder, Origin};
 pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tail};
 pub use names::{Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber};
 pub use policy::{Admission, Job, Load, Policy, Rank, Refusal, Stop, Time};
 pub use problem::Problem;
-pub use request::{Input, ResponseHead, ResponseSink};
+pub use request::{Body, BodyError, BodyStream, Input, ResponseHead, ResponseSink, Trailers};
 pub use store::{Change, Entry, Expect, Revision, Store, StoreError, Watch};
 pub use units::{ByteSize, UnitError, format_duration, parse_duration};

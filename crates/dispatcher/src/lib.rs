@@ -12,7 +12,7 @@
 mod table;
 
 use arc_swap::{ArcSwap, Cache};
-use contract::{FunctionId, FunctionRef, Head, Problem, VersionNumber};
+use contract::{FunctionId, Head, Problem, VersionNumber};
 use parking_lot::Mutex;
 use registry::{Snapshot, Version};
 use std::{
@@ -74,8 +74,8 @@ impl Reader {
     }
 
     /// What a function's name means now.
-    pub fn named(&mut self, function: &FunctionRef) -> Result<Arc<Target>, Problem> {
-        self.cache.load().named(&function.to_string())
+    pub fn named(&mut self, function: &str) -> Result<Arc<Target>, Problem> {
+        self.cache.load().named(function)
     }
 
     /// Whether everything that was deployed when the node started can be served without loading anything.

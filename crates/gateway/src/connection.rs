@@ -2,27 +2,31 @@
 
 use crate::http1::{ChunkDecoder, Fed, Framing, Reject};
 use bytes::Bytes;
-use contract::{Head, Problem, RequestId, VersionNumber};
+use contract::{FunctionRef, Head, Origin, Problem, RequestId, VersionNumber};
 use lambda::{Invoke, Rejection};
 use rustix::{
     fd::OwnedFd,
     io::{self, Errno},
     net::{self, Shutdown},
 };
-use std::{collections::VecDeque, io::IoSlice, mem, net::SocketAddr, sync::Arc, time::Instant};
+use std::{collections::VecDeque, io::IoSlice, mem, sync::Arc, time::Instant};
 use telemetry::{metrics::Sample, otlp::Span};
 use worker::{Answer, Target};
 
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) token: u64,
-    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) origin: Origin,
+    /// What it may become.
+    pub(crate) kind: Kind,
     pub(crate) phase: Phase,
     /// Bytes that were read and not taken yet.
     pub(crate) input: Vec<u8>,
     pub(crate) reply: Option<Reply>,
     /// The request in work came by Lambda's API, and is answered in its words.
     pub(crate) invoke: Option<Box<Invoke>>,
+    /// The request in work is to be kept and run later: what it names.
+    pub(crate) later: Option<FunctionRef>,
     /// The worker has a request of this connection.
     pub(crate) in_work: bool,
     /// That request, if its trace is exported.
@@ -38,6 +42,17 @@ pub(crate) struct Connection {
     /// The client will send nothing more.
     pub(crate) ended: bool,
     pub(crate) watched: Watched,
+}
+
+/// Whose connection it is, which decides whether it can leave for HTTP/2.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A client's that has sent no request yet.
+    New,
+    /// A client's.
+    Known,
+    /// Something else of the node holds the other end.
+    Adopted,
 }
 
 /// What epoll was told to look for.
@@ -56,6 +71,8 @@ pub(crate) enum Phase {
     Working,
     /// The last answer is written; what still comes is discarded.
     Lingering,
+    /// It goes on in HTTP/2, elsewhere, perhaps with the answer to this request.
+    Leaving(Option<Box<Head>>),
 }
 
 /// A request whose body is on its way.
@@ -105,6 +122,8 @@ pub(crate) enum Reply {
         id: RequestId,
         arrived: Instant,
     },
+    /// A call that is kept.
+    Accepted { id: RequestId, arrived: Instant },
     /// Text of the gateway's own.
     Text {
         status: u16,
@@ -241,15 +260,17 @@ impl Output {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, token: u64, remote: Option<SocketAddr>, now: Instant) -> Self {
+    pub(crate) fn new(socket: OwnedFd, token: u64, origin: Origin, kind: Kind, now: Instant) -> Self {
         Self {
             socket,
             token,
-            remote,
+            origin,
+            kind,
             phase: Phase::Head,
             input: Vec::new(),
             reply: None,
             invoke: None,
+            later: None,
             in_work: false,
             span: None,
             refused: None,

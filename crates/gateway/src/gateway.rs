@@ -2,15 +2,19 @@
 
 use crate::{
     Listener,
-    connection::{Connection, Incoming, Manner, Phase, Reply, Watched},
-    http1::{self, CONTINUE, Framing, Parsed, imf_date},
-    invoke, respond,
+    adoption::{self, Adopted, Adoption, Departing, Departure},
+    connection::{self, Connection, Incoming, Manner, Phase, Reply, Watched},
+    http1::{self, CONTINUE, Framing, PREFACE, Parsed, imf_date},
+    invoke,
+    later::{self, Inbox, Kept, Later},
+    respond,
 };
 use bytes::Bytes;
-use contract::{CoreId, Head, Problem, RequestId};
+use calls::SubmitError;
+use contract::{CoreId, FunctionRef, Head, Origin, Problem, RequestId};
 use dispatcher::{Reader, Unrouted};
-use lambda::{Invoke, Rejection};
-use rustix::{buffer::spare_capacity, io::Errno};
+use lambda::{Invoke, Kind, Rejection};
+use rustix::{buffer::spare_capacity, fd::OwnedFd, io::Errno};
 use slab::Slab;
 use std::{
     collections::HashMap,
@@ -23,7 +27,7 @@ use telemetry::{
     metrics::CoreMetrics,
     otlp::{Span, Tracer},
 };
-use worker::{Answer, Front, Intake, Invocation, Poller, Readiness, Target};
+use worker::{Answer, Front, Intake, Invocation, Opening, Poller, Readiness, Target};
 
 /// What the edge takes.
 #[derive(Clone, Debug)]
@@ -36,6 +40,12 @@ pub struct Options {
     pub timeouts: Timeouts,
     /// Makes a span of each invocation, if traces are exported.
     pub tracer: Option<Tracer>,
+    /// Where asynchronous calls are kept; none are taken without it.
+    pub later: Option<Later>,
+    /// What brings connections beside those that the listener accepts.
+    pub adoption: Option<Adoption>,
+    /// What takes connections that go on in HTTP/2; it is not spoken without it.
+    pub departure: Option<Departure>,
 }
 
 /// How long a client may take.
@@ -63,6 +73,9 @@ impl Default for Options {
                 linger: Duration::from_secs(2),
             },
             tracer: None,
+            later: None,
+            adoption: None,
+            departure: None,
         }
     }
 }
@@ -90,6 +103,9 @@ struct Edge {
     metrics: Arc<CoreMetrics>,
     ids: Ids,
     clock: Date,
+    /// What became of calls that are being kept.
+    kept: Inbox,
+    adopted: Option<adoption::Intake>,
     /// Spans of requests in work whose connection has gone, by its token.
     orphans: HashMap<u64, Box<Span>>,
 }
@@ -144,6 +160,24 @@ const COUNTED: [&str; 8] = [
     "version-unknown",
 ];
 
+/// What a client is answered whose call was not kept.
+fn not_kept(connection: &mut Connection, error: &SubmitError, id: RequestId, arrived: Instant) -> Reply {
+    let problem = later::problem(error);
+    match connection.invoke.take() {
+        Some(_) => Reply::Rejection {
+            rejection: Rejection::of_problem(&problem),
+            id,
+            arrived,
+        },
+        None => Reply::Problem {
+            header: (problem.status == 429).then(|| ("Retry-After", "1".to_owned())),
+            problem,
+            id,
+            arrived,
+        },
+    }
+}
+
 fn token(slot: usize, serial: u32) -> u64 {
     (u64::from(serial) << 32) | u64::from(u32::try_from(slot).unwrap_or(u32::MAX))
 }
@@ -165,6 +199,7 @@ impl Gateway {
     ) -> io::Result<Self> {
         poller.add(&listener, LISTENER, false)?;
         let address = listener.address();
+        let adopted = options.adoption.as_ref().and_then(|adoption| adoption.door(core));
         let prefix = (u128::from(boot) << 64) | (u128::from(core.0) << 48);
         Ok(Self {
             listener: Some(listener),
@@ -182,6 +217,8 @@ impl Gateway {
                     text: imf_date(0),
                     until: Instant::now(),
                 },
+                kept: Inbox::default(),
+                adopted,
                 orphans: HashMap::new(),
             },
             dirty: Vec::new(),
@@ -198,20 +235,69 @@ impl Gateway {
             match listener.accept() {
                 Ok(None) => return,
                 Ok(Some((socket, remote))) => {
-                    self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 1);
-                    let entry = self.connections.vacant_entry();
-                    let token = token(entry.key(), self.serial);
-                    let connection = Connection::new(socket, token, remote, now);
-                    if poller.add(&connection.socket, token, false).is_ok() {
-                        entry.insert(connection);
-                        self.edge.metrics.connections_accepted.add(1);
-                        self.edge.metrics.connections_open.add(1);
-                    }
+                    let origin = Origin {
+                        remote,
+                        local: Some(self.address),
+                        ..Origin::default()
+                    };
+                    self.open(poller, socket, origin, connection::Kind::New, now);
                 }
                 // Out of descriptors or memory: those that wait may still be served later.
                 Err(_) => return self.pause(poller),
             }
         }
+    }
+
+    /// Takes the connections that something else of the node brings. There is no room for more than the limit: what is over
+    /// it is closed at once, for its other end to say so to the client.
+    fn adopt(&mut self, poller: &Poller, now: Instant) {
+        while let Some(Adopted { socket, origin }) = self.edge.adopted.as_ref().and_then(adoption::Intake::next) {
+            if self.connections.len() < self.edge.options.connections {
+                self.open(poller, socket, origin, connection::Kind::Adopted, now);
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        poller: &Poller,
+        socket: OwnedFd,
+        origin: Origin,
+        kind: connection::Kind,
+        now: Instant,
+    ) {
+        self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 1);
+        let entry = self.connections.vacant_entry();
+        let token = token(entry.key(), self.serial);
+        let connection = Connection::new(socket, token, origin, kind, now);
+        if poller.add(&connection.socket, token, false).is_ok() {
+            entry.insert(connection);
+            self.edge.metrics.connections_accepted.add(1);
+            self.edge.metrics.connections_open.add(1);
+        }
+    }
+
+    /// Lets a connection go that goes on in HTTP/2. `false` if it does not.
+    fn leave(&mut self, poller: &Poller, token: u64) -> bool {
+        let leaving = |connection: &Connection| matches!(connection.phase, Phase::Leaving(_));
+        if !self.connection(token).is_some_and(|connection| leaving(connection)) {
+            return false;
+        }
+        if let Some(connection) = self.connections.try_remove(slot_of(token)) {
+            let _ = poller.delete(&connection.socket);
+            self.edge.metrics.connections_open.add(-1);
+            if let (Phase::Leaving(request), Some(Departure(depart))) =
+                (connection.phase, &self.edge.options.departure)
+            {
+                depart(Departing {
+                    socket: connection.socket,
+                    origin: connection.origin,
+                    read: connection.input,
+                    request,
+                });
+            }
+        }
+        true
     }
 
     /// The node is shutting down: who waits to be accepted still is, idle connections are closed, and no more come.
@@ -269,7 +355,6 @@ impl Gateway {
             connections,
             edge,
             scratch,
-            address,
             dirty,
             ..
         } = self;
@@ -282,7 +367,7 @@ impl Gateway {
                 connection.ended = true;
                 return match connection.phase {
                     // Someone who has sent a whole request may close their side and still wait for the answer.
-                    Phase::Working => true,
+                    Phase::Working | Phase::Leaving(_) => true,
                     Phase::Head | Phase::Body(_) | Phase::Lingering => false,
                 };
             }
@@ -298,11 +383,11 @@ impl Gateway {
             connection.since = intake.now;
         }
         if connection.input.is_empty() {
-            let taken = edge.take(connection, scratch, *address, intake, dirty);
+            let taken = edge.take(connection, scratch, intake, dirty);
             connection.input.extend_from_slice(&scratch[taken..]);
         } else {
             connection.input.extend_from_slice(scratch);
-            edge.take_buffered(connection, *address, intake, dirty);
+            edge.take_buffered(connection, intake, dirty);
         }
         true
     }
@@ -312,7 +397,6 @@ impl Gateway {
         let Self {
             connections,
             edge,
-            address,
             dirty,
             ..
         } = self;
@@ -352,7 +436,7 @@ impl Gateway {
                     }
                     connection.phase = Phase::Head;
                     connection.since = intake.now;
-                    edge.take_buffered(connection, *address, intake, dirty);
+                    edge.take_buffered(connection, intake, dirty);
                     !(connection.ended && connection.is_idle())
                 }
                 _ => true,
@@ -362,6 +446,9 @@ impl Gateway {
 
     /// Has epoll look for what the connection can use now.
     fn watch(&mut self, poller: &Poller, token: u64) {
+        if self.leave(poller, token) {
+            return;
+        }
         let Some(connection) = self.connection(token) else {
             return;
         };
@@ -383,7 +470,6 @@ impl Edge {
     fn take_buffered(
         &mut self,
         connection: &mut Connection,
-        local: SocketAddr,
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
@@ -391,7 +477,7 @@ impl Edge {
             return;
         }
         let mut input = mem::take(&mut connection.input);
-        let taken = self.take(connection, &input, local, intake, dirty);
+        let taken = self.take(connection, &input, intake, dirty);
         if taken == input.len() {
             // An idle connection keeps no buffer.
             return;
@@ -405,14 +491,13 @@ impl Edge {
         &mut self,
         connection: &mut Connection,
         bytes: &[u8],
-        local: SocketAddr,
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) -> usize {
         let mut at = 0;
         loop {
             match &mut connection.phase {
-                Phase::Working => return at,
+                Phase::Working | Phase::Leaving(_) => return at,
                 Phase::Lingering => return bytes.len(),
                 Phase::Body(incoming) => {
                     connection.since = intake.now;
@@ -440,11 +525,34 @@ impl Edge {
                     if at == bytes.len() {
                         return at;
                     }
+                    if connection.kind == connection::Kind::New && self.options.departure.is_some() {
+                        if bytes.starts_with(PREFACE) {
+                            connection.phase = Phase::Leaving(None);
+                            return 0;
+                        }
+                        if PREFACE.starts_with(bytes) {
+                            return 0;
+                        }
+                    }
                     let id = self.ids.next();
                     match http1::parse(&bytes[at..], &self.options.head, id) {
                         Ok(Parsed::Partial) => return at,
+                        Ok(Parsed::Head(mut request))
+                            if request.upgrade
+                                && request.framing == Framing::None
+                                && connection.kind != connection::Kind::Adopted
+                                && connection.output.is_empty()
+                                && self.options.departure.is_some() =>
+                        {
+                            request.head.origin = connection.origin;
+                            connection.phase = Phase::Leaving(Some(request.head));
+                            return at + request.consumed;
+                        }
                         Ok(Parsed::Head(request)) => {
                             at += request.consumed;
+                            if connection.kind == connection::Kind::New {
+                                connection.kind = connection::Kind::Known;
+                            }
                             self.metrics.requests.add(1);
                             connection.manner = Manner {
                                 keep_alive: request.keep_alive,
@@ -452,8 +560,7 @@ impl Edge {
                                 to_head: request.head.method() == "HEAD",
                             };
                             let mut head = request.head;
-                            head.remote = connection.remote;
-                            head.local = Some(local);
+                            head.origin = connection.origin;
                             // Who has sent the body already does not wait to be asked for it.
                             let ask = request.expect_continue && at == bytes.len();
                             self.begin(connection, head, request.framing, ask, intake, dirty);
@@ -494,6 +601,9 @@ impl Edge {
             };
             return self.reply(connection, reply, framing, dirty);
         }
+        if later::name(head.path()).is_some() && self.options.later.is_some() {
+            return self.begin_later(connection, head, framing, ask, intake, dirty);
+        }
         if lambda::is_invoke(head.path()) {
             return self.begin_invoke(connection, head, framing, ask, intake, dirty);
         }
@@ -511,33 +621,117 @@ impl Edge {
                 };
                 self.reply(connection, reply, framing, dirty);
             }
-            Ok(target) if framing == Framing::None => {
-                self.submit(connection, target, head, Bytes::new(), intake, dirty);
+            Ok(target) => self.take_body(connection, target, head, framing, ask, intake, dirty),
+        }
+    }
+
+    /// A request to be kept and run later.
+    fn begin_later(
+        &mut self,
+        connection: &mut Connection,
+        mut head: Box<Head>,
+        framing: Framing,
+        ask: bool,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
+        let name = later::name(head.path()).unwrap_or_default().to_owned();
+        let found = self.reader.named(&name).and_then(|target| {
+            let reference = name.parse::<FunctionRef>();
+            let reference = reference.map_err(|error| Problem::new(400, "function-name", error.to_string(), ""))?;
+            Ok((target, reference))
+        });
+        match found {
+            Ok((target, reference)) => {
+                head.set_script(later::script(&name));
+                connection.later = Some(reference);
+                self.take_body(connection, target, head, framing, ask, intake, dirty);
             }
-            Ok(target) => {
-                let limit = target.grant().limits.request_body;
-                match Incoming::new(target, head, framing, limit.0) {
-                    Ok(incoming) => Self::collect(connection, incoming, ask, dirty),
-                    Err(length) => {
-                        const CODE: &str = "limit-request-body";
-                        self.metrics.reject(CODE);
-                        let problem = Problem::new(
-                            413,
-                            CODE,
-                            format!(
-                                "the body of {length} bytes is larger than this function's limit of {limit}"
-                            ),
-                            "raise `request_body` of this function in millpond.toml, or send less",
-                        );
-                        let reply = Reply::Problem {
-                            problem,
-                            id,
-                            arrived: intake.now,
-                            header: None,
-                        };
-                        self.reply(connection, reply, framing, dirty);
-                    }
+            Err(problem) => {
+                if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
+                    self.metrics.reject(code);
                 }
+                let reply = Reply::Problem {
+                    problem,
+                    id: head.id,
+                    arrived: intake.now,
+                    header: None,
+                };
+                self.reply(connection, reply, framing, dirty);
+            }
+        }
+    }
+
+    /// Submits a request that has no body, or waits for the body.
+    #[expect(clippy::too_many_arguments, reason = "they are one request's parts, on its way through the edge")]
+    fn take_body(
+        &mut self,
+        connection: &mut Connection,
+        target: Arc<Target>,
+        head: Box<Head>,
+        framing: Framing,
+        ask: bool,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
+        if framing == Framing::None {
+            return self.submit(connection, target, head, Bytes::new(), intake, dirty);
+        }
+        let (id, limit) = (head.id, target.grant().limits.request_body);
+        match Incoming::new(target, head, framing, limit.0) {
+            Ok(incoming) => Self::collect(connection, incoming, ask, dirty),
+            Err(length) => {
+                const CODE: &str = "limit-request-body";
+                self.metrics.reject(CODE);
+                connection.later = None;
+                let problem = Problem::new(
+                    413,
+                    CODE,
+                    format!("the body of {length} bytes is larger than this function's limit of {limit}"),
+                    "raise `request_body` of this function in millpond.toml, or send less",
+                );
+                let reply = Reply::Problem {
+                    problem,
+                    id,
+                    arrived: intake.now,
+                    header: None,
+                };
+                self.reply(connection, reply, framing, dirty);
+            }
+        }
+    }
+
+    /// Has a complete request kept. Its client is answered when it is.
+    fn keep(
+        &mut self,
+        connection: &mut Connection,
+        later: &Later,
+        (function, head, mut body): (FunctionRef, Box<Head>, Bytes),
+        intake: &Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
+        connection.phase = Phase::Working;
+        let (id, arrived) = (head.id, intake.now);
+        if connection.invoke.is_some() {
+            if let Err(rejection) = Invoke::check_payload(&body) {
+                connection.invoke = None;
+                let reply = Reply::Rejection {
+                    rejection,
+                    id,
+                    arrived,
+                };
+                return self.reply(connection, reply, Framing::None, dirty);
+            }
+            if body.is_empty() {
+                body = Bytes::from_static(b"{}");
+            }
+        }
+        let here = (self.core, &self.kept);
+        match later.keep(function, &head, body, here, (connection.token, arrived)) {
+            Ok(()) => connection.in_work = true,
+            Err(error) => {
+                let reply = not_kept(connection, &error, id, arrived);
+                self.reply(connection, reply, Framing::None, dirty);
             }
         }
     }
@@ -563,7 +757,10 @@ impl Edge {
     ) {
         let id = head.id;
         let found = Invoke::read(&head).and_then(|invoke| {
-            let target = self.reader.named(&invoke.function);
+            if invoke.kind == Kind::Event && self.options.later.is_none() {
+                return Err(Rejection::no_events());
+            }
+            let target = self.reader.named(&invoke.function.to_string());
             Ok((target.map_err(|problem| Rejection::of_problem(&problem))?, invoke))
         });
         let rejection = match found {
@@ -572,6 +769,7 @@ impl Edge {
                 head.set_script(head.path().len());
                 let limit = invoke.largest_payload().min(target.grant().limits.request_body.0);
                 let most = invoke.largest_payload();
+                connection.later = (invoke.kind == Kind::Event).then(|| invoke.function.clone());
                 connection.invoke = Some(Box::new(invoke));
                 match Incoming::new(target.clone(), head, framing, limit) {
                     Ok(incoming) if framing == Framing::None => {
@@ -585,6 +783,7 @@ impl Edge {
         };
         self.metrics.reject(rejection.error);
         connection.invoke = None;
+        connection.later = None;
         let arrived = intake.now;
         self.reply(
             connection,
@@ -619,6 +818,7 @@ impl Edge {
     ) {
         self.metrics.reject(reject.code);
         connection.manner.keep_alive = false;
+        connection.later = None;
         connection.reply = Some(match (connection.invoke.take(), &connection.phase) {
             (Some(invoke), Phase::Body(incoming)) if reject.status == 413 => Reply::Rejection {
                 rejection: Rejection::too_large(incoming.limit, invoke.largest_payload()),
@@ -645,6 +845,9 @@ impl Edge {
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
+        if let (Some(function), Some(later)) = (connection.later.take(), self.options.later.clone()) {
+            return self.keep(connection, &later, (function, head, body), intake, dirty);
+        }
         connection.phase = Phase::Working;
         let (id, arrived) = (head.id, intake.now);
         let mut request = Box::new(Invocation::new(
@@ -672,7 +875,7 @@ impl Edge {
                     &invocation.target,
                     self.core,
                     refusal,
-                    invocation.body.len() as u64,
+                    invocation.body.len().unwrap_or(0) as u64,
                 ));
                 let reply = match connection.invoke.take() {
                     Some(_) => Reply::Rejection {
@@ -708,6 +911,12 @@ impl Front for Gateway {
         }
     }
 
+    fn open(&mut self, _opening: Opening) {}
+
+    fn stir(&mut self, token: u64) {
+        self.dirty.push(token);
+    }
+
     fn answer(&mut self, answer: Answer) {
         let token = answer.token;
         match self.connection(token) {
@@ -728,6 +937,24 @@ impl Front for Gateway {
     }
 
     fn flush(&mut self, poller: &Poller, intake: &mut Intake<'_>) {
+        while let Some(Kept {
+            token,
+            id,
+            arrived,
+            result,
+        }) = self.edge.kept.pop()
+        {
+            // Who has gone meanwhile is not told; the call is kept all the same.
+            if let Some(connection) = self.connection(token) {
+                connection.in_work = false;
+                connection.reply = Some(match result {
+                    Ok(_) => Reply::Accepted { id, arrived },
+                    Err(error) => not_kept(connection, &error, id, arrived),
+                });
+                self.dirty.push(token);
+            }
+        }
+        self.adopt(poller, intake.now);
         // Pipelined requests that are answered at once add to the list while it is worked off.
         let mut next = 0;
         while let Some(token) = self.dirty.get(next).copied() {
@@ -756,6 +983,8 @@ impl Front for Gateway {
                 // Its client reads nothing. Until there is something to read, the function's own limits hold.
                 Phase::Working => !connection.output.is_empty() && waited >= timeouts.body,
                 Phase::Lingering => waited >= timeouts.linger,
+                // It has left already.
+                Phase::Leaving(_) => false,
             };
             if !over {
                 continue;

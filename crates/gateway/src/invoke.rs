@@ -6,7 +6,7 @@ use crate::{
     respond::{outcome, plain},
 };
 use bytes::Bytes;
-use contract::{RequestId, VersionNumber};
+use contract::{Body, RequestId, VersionNumber};
 use lambda::{Invoke, Kind, LOG_TAIL, Log, REQUEST_ID, Rejection, request_uuid};
 use smallvec::SmallVec;
 use telemetry::metrics::Outcome;
@@ -22,17 +22,20 @@ pub(crate) fn prepare(invoke: &Invoke, invocation: &mut Invocation) -> Result<()
             arrived,
         })
     };
-    Invoke::check_payload(&invocation.body).map_err(rejected)?;
+    let Body::Whole(body) = &mut invocation.body else {
+        return Ok(());
+    };
+    Invoke::check_payload(body).map_err(rejected)?;
     match invoke.kind {
-        Kind::RequestResponse => {}
-        Kind::Event => return Err(rejected(Rejection::no_events())),
+        // An event does not come here: it is kept.
+        Kind::RequestResponse | Kind::Event => {}
         Kind::DryRun => {
             let version = invocation.target.grant().version;
             return Err(Box::new(Reply::Dry { version, id, arrived }));
         }
     }
-    if invocation.body.is_empty() {
-        invocation.body = Bytes::from_static(b"{}");
+    if body.is_empty() {
+        *body = Bytes::from_static(b"{}");
     }
     if invoke.tail {
         invocation.log_tail = LOG_TAIL;

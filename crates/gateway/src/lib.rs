@@ -12,18 +12,26 @@
 //! One request of a connection is in work at a time; pipelined ones wait in its buffer and are answered in order. A
 //! connection that is idle holds a few hundred bytes: reading goes through one buffer of the core's.
 //!
+//! Other protocols end elsewhere in the node and come as HTTP/1.1 over sockets that [`Adoption`] brings; a client that
+//! begins to speak HTTP/2 on one of ours, or asks for it, goes there by [`Departure`].
+//!
 //! After a protocol error the framing is unknown: the answer says `Connection: close`, our side is shut down, and what
 //! the client still sends is discarded for a moment, so that it gets to read the answer before a reset.
 
 #![forbid(unsafe_code)]
 
+mod adoption;
 mod connection;
 mod gateway;
 /// The server's side of HTTP/1.1, without I/O.
 pub mod http1;
 mod invoke;
+mod later;
 mod listener;
 mod respond;
 
+pub use adoption::{Adoption, Departing, Departure};
 pub use gateway::{Gateway, Options, Timeouts};
+pub use later::Later;
+pub use respond::record_elsewhere;
 pub use listener::Listener;

@@ -59,6 +59,18 @@ pub(crate) fn respond(
             let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
             invoke::dry(connection, version, id, &said, date);
         }
+        Reply::Accepted { id, arrived } => {
+            let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
+            let (hex, uuid) = (id.hex(), lambda::request_uuid(id));
+            let mut headers: SmallVec<[(&str, &[u8]); 4]> = SmallVec::new();
+            headers.push(("X-Call-Id", &hex));
+            if connection.invoke.take().is_some() {
+                headers.push((lambda::REQUEST_ID, uuid.as_bytes()));
+            }
+            headers.push(("Server-Timing", &said));
+            headers.push(("X-Request-Id", &hex));
+            plain(connection, 202, &headers, &[], date);
+        }
         Reply::Answer(mut answer) => {
             let write = now.saturating_duration_since(answer.timing.ended);
             let said = server_timing(&answer.timing, write);
@@ -79,6 +91,15 @@ pub(crate) fn respond(
 /// Records an answer whose client has gone: what it cost still counts.
 pub(crate) fn record_unread(answer: &Answer, core: CoreId) -> Sample {
     record(answer, core, outcome(&answer.result), Duration::ZERO, 0)
+}
+
+/// Records an answer that goes to no client here. To be called on the core that has it.
+pub fn record_elsewhere(answer: &Answer, core: CoreId) -> Sample {
+    let bytes = match &answer.result {
+        Ok(response) => response.body.iter().map(Bytes::len).sum::<usize>() as u64,
+        Err(_) => 0,
+    };
+    record(answer, core, outcome(&answer.result), Duration::ZERO, bytes)
 }
 
 pub(crate) fn outcome(result: &Result<Response, Failure>) -> Outcome {
@@ -139,7 +160,7 @@ fn success(
     timing: &[u8],
     date: [u8; 29],
 ) -> (Outcome, u64) {
-    let Response { head, body } = response;
+    let Response { head, body, .. } = response;
     let Some(ResponseHead { status, headers }) = head else {
         // An engine owes a head before `Done`.
         return failed(

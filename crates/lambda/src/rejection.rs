@@ -82,6 +82,11 @@ impl Rejection {
         };
         match problem.status {
             404 => Self::new(404, "ResourceNotFoundException", message),
+            413 => Self::new(413, "RequestTooLargeException", message),
+            429 => Self {
+                retry_after: Some(1),
+                ..Self::new(429, "TooManyRequestsException", message)
+            },
             400..=499 => Self::parameter(message),
             _ => Self::new(500, "ServiceException", message),
         }

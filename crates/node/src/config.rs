@@ -1,5 +1,6 @@
 //! What a node can be told: defaults, then the file, then the command line.
 
+use crate::CallOptions;
 use contract::ByteSize;
 use figment::{
     Figment,
@@ -38,6 +39,25 @@ pub struct Config {
     pub quantum: Duration,
     /// Connections of one core.
     pub connections: usize,
+    /// Asynchronous calls.
+    pub calls: CallOptions,
+    /// Where TLS is spoken.
+    pub tls: TlsOptions,
+}
+
+/// Where TLS is spoken: all of it, or nothing. Keys of `[tls]` in the configuration file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsOptions {
+    /// Where functions are served by TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// The file of the server's certificate and those that lead to its root, in PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// The file of its private key, in PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -53,6 +73,8 @@ impl Default for Config {
             drain: Duration::from_secs(10),
             quantum: policy::RoundRobin::QUANTUM,
             connections: 8_000,
+            calls: CallOptions::default(),
+            tls: TlsOptions::default(),
         }
     }
 }
@@ -75,6 +97,8 @@ pub struct Overrides {
     /// See [`Config::admin_token`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_token: Option<String>,
+    /// See [`Config::tls`].
+    pub tls: TlsOptions,
 }
 
 /// A configuration that cannot be used.
@@ -129,13 +153,42 @@ impl Config {
                 "`listen` and `admin` are the same address: functions must not shadow the controls",
             );
         }
+        self.tls.check()?;
+        let tls = self.tls.listen.filter(|tls| tls.port() != 0);
+        if tls.is_some_and(|tls| tls == self.listen || tls == self.admin) {
+            return wrong("`listen` of `tls` is the address of something else: TLS has a port of its own");
+        }
         if self.quantum < Duration::from_micros(100) || self.quantum > Duration::from_secs(1) {
             return wrong("`quantum` must be between 100us and 1s");
+        }
+        if self.calls.running == 0 || self.calls.pending == 0 || self.calls.attempts == 0 {
+            return wrong("`attempts`, `pending` and `running` of `calls` must be at least 1");
         }
         if self.connections == 0 {
             return wrong("`connections` must be at least 1");
         }
         Ok(())
+    }
+}
+
+impl TlsOptions {
+    fn check(&self) -> Result<(), ConfigError> {
+        let keys = [
+            ("listen", self.listen.is_some()),
+            ("certificate", self.certificate.is_some()),
+            ("key", self.key.is_some()),
+        ];
+        let of = |wanted: bool| {
+            let keys = keys.iter().filter(|(_, there)| *there == wanted);
+            keys.map(|(key, _)| format!("`{key}`")).collect::<Vec<_>>().join(" and ")
+        };
+        match (of(true), of(false)) {
+            (there, missing) if !there.is_empty() && !missing.is_empty() => Err(ConfigError::Value(format!(
+                "`tls` has {there} without {missing}: give --tls-listen, --tls-certificate and --tls-key, or the three keys of \
+                 [tls], or none"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -185,5 +238,15 @@ mod tests {
         ));
         assert!(load("admin = \"0.0.0.0:9080\"\nadmin_token = \"secret\"").is_ok());
         assert!(load("listen = \"127.0.0.1:5\"\nadmin = \"127.0.0.1:5\"").is_err());
+    }
+
+    #[test]
+    fn tls_is_configured_as_a_whole() {
+        let whole = "[tls]\nlisten = \"127.0.0.1:443\"\ncertificate = \"c.pem\"\nkey = \"k.pem\"";
+        assert_eq!(load(whole).unwrap().tls.key, Some("k.pem".into()));
+        let error = load("[tls]\ncertificate = \"c.pem\"").unwrap_err().to_string();
+        assert!(error.contains("`certificate` without `listen` and `key`"), "{error}");
+        let error = load(&format!("listen = \"127.0.0.1:443\"\n{whole}")).unwrap_err().to_string();
+        assert!(error.contains("port of its own"), "{error}");
     }
 }

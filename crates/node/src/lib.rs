@@ -1,14 +1,16 @@
 //! Assembly of a node: the only crate that names concrete engines and stores.
 //!
 //! [`Node::start`] reads as the list of what a node is. Its threads: one for each core, the ticker, the loader, the log's
-//! writer, the registry's, one that carries the control API on a small tokio runtime, and the exporter's if telemetry is
+//! writer, the registry's, the driver of asynchronous calls, one that carries the control API on a small tokio runtime, those of the runtime for TLS and HTTP/2, and the exporter's if telemetry is
 //! exported. [`Node::wait`] ends
 //! with the first signal or failure; [`Node::stop`] drains:
 //!
 //! 1. `/readyz` turns red and admission refuses with 503;
 //! 2. each core accepts who is already waiting, closes its listener and its idle connections, and answers what it has;
 //! 3. when the drain's time is over, what still runs is dropped and answered with 503;
-//! 4. the control API ends, then the log is written out, and what telemetry is left is exported.
+//! 4. clients of TLS and HTTP/2, which were told to go at first, read what they are owed;
+//! 5. what came of asynchronous calls is written down; those that did not end wait for the next start;
+//! 6. the control API ends, then the log is written out, and what telemetry is left is exported.
 //!
 //! Whatever is killed in between loses no deploy: those are on disk before they are acknowledged.
 
@@ -16,15 +18,20 @@
 
 mod config;
 mod cores;
+mod driver;
 mod limits;
+mod protocols;
 
-pub use config::{Config, ConfigError, Overrides};
+pub use config::{Config, ConfigError, Overrides, TlsOptions};
+pub use driver::CallOptions;
 
-use contract::{ByteSize, Engine};
+use contract::{ByteSize, Engine, PrepareError};
 use cores::Common;
 use dispatcher::Dispatcher;
+use driver::Driver;
 use engine_wasmtime::Wasmtime;
-use gateway::Listener;
+use gateway::{Later, Listener};
+use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
 use std::{
     fs, io,
@@ -50,12 +57,15 @@ pub struct Node {
     shared: Arc<Shared>,
     cores: Vec<JoinHandle<()>>,
     failures: mpsc::Receiver<io::Error>,
+    driver: Driver,
+    protocols: Protocols,
     control: JoinHandle<io::Result<()>>,
     stop_control: oneshot::Sender<()>,
     logs: Logs,
     exporter: Option<Exporter>,
     listen: SocketAddr,
     admin: SocketAddr,
+    tls: Option<SocketAddr>,
     // Last: the ticker outlives the cores.
     _ticker: Ticker,
 }
@@ -103,6 +113,12 @@ pub enum Error {
     /// What is deployed cannot be read.
     #[error("failed to read what is deployed: {0}")]
     Registry(String),
+    /// What was called asynchronously cannot be read.
+    #[error("failed to read the log of asynchronous calls: {0}")]
+    Calls(#[from] calls::Error),
+    /// TLS has nothing to show.
+    #[error(transparent)]
+    Certificates(#[from] proxy::CertificateError),
     /// The operating system refused something else.
     #[error("failed to {attempt}: {source}")]
     System {
@@ -138,6 +154,7 @@ impl Node {
         };
         let store = Embedded::open(&config.data.join("millpond.redb"))
             .map_err(|error| data_error(error.to_string()))?;
+        let store = Arc::new(store);
         let logs = Logs::open(&config.data.join("logs"), LogOptions::default())
             .map_err(|error| data_error(error.to_string()))?;
         let metrics = Arc::new(Metrics::new(processors.len()));
@@ -153,9 +170,11 @@ impl Node {
             metrics: Some(metrics.clone()),
             ..registry::Options::default()
         };
-        let registry = Registry::open(Arc::new(store), &config.data, engines.clone(), options)
+        let registry = Registry::open(store.clone(), &config.data, engines.clone(), options)
             .map_err(|error| Error::Registry(error.to_string()))?;
         let registry = Arc::new(registry);
+        let opened = driver::open(store, &config.calls)?;
+        let calls = opened.calls.clone();
 
         // Cores, and how requests find what is deployed.
         let (shared, seats, ticker) = Shared::assemble(count, engines).map_err(system("start the worker"))?;
@@ -164,7 +183,7 @@ impl Node {
         registry.subscribe(move |snapshot| publish.publish(snapshot));
         dispatcher.publish(&registry.snapshot());
 
-        // Both addresses are bound before anything is served on either.
+        // All addresses are bound before anything is served on any.
         let listeners = Listener::bind(config.listen, processors.len()).map_err(|source| Error::Listen {
             address: config.listen,
             what: "functions",
@@ -182,7 +201,12 @@ impl Node {
             .local_addr()
             .map_err(system("read the control API's address"))?;
 
+        let door = Door::open(&config.tls)?;
+        let tls = door.as_ref().map(Door::address);
+
         let (failed, failures) = mpsc::channel();
+        let ways = Ways::new(&shared);
+        let files = usize::try_from(files).unwrap_or(1024);
         let common = Common {
             shared: shared.clone(),
             metrics: metrics.clone(),
@@ -193,12 +217,20 @@ impl Node {
                 // Some descriptors are for files, engines and the control API.
                 connections: config
                     .connections
-                    .min(usize::try_from(files).unwrap_or(1024) / 2 / processors.len())
+                    .min(files / 2 / processors.len())
                     .max(16),
                 tracer: exporter.as_ref().and_then(Exporter::tracer),
+                later: Some(Later {
+                    calls: calls.clone(),
+                    shared: shared.clone(),
+                    attempts: config.calls.attempts,
+                    maximum_age: config.calls.maximum_age,
+                }),
+                adoption: Some(ways.adoption.clone()),
+                departure: Some(ways.departure.clone()),
                 ..gateway::Options::default()
             },
-            failed,
+            failed: failed.clone(),
         };
         let cores = seats
             .into_iter()
@@ -210,15 +242,29 @@ impl Node {
             .collect::<io::Result<Vec<_>>>()
             .map_err(system("start a core's thread"))?;
 
+        let bounds = Bounds {
+            threads: processors.len(),
+            files,
+            connections: config.connections.saturating_mul(processors.len()),
+        };
+        let protocols = Protocols::start(ways, door, &bounds, &metrics, failed)
+            .map_err(system("start the runtime of TLS and HTTP/2"))?;
+
+        let tracer = exporter.as_ref().and_then(Exporter::tracer);
+        let driver = Driver::start(opened, shared.clone(), dispatcher.reader(), tracer)
+            .map_err(system("start the thread of asynchronous calls"))?;
+
         let (stop_control, stopped) = oneshot::channel();
         let state = admin::State {
             registry,
             logs: logs.clone(),
+            calls: Some(calls),
             metrics,
             node: admin::NodeInfo {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 listen,
                 admin,
+                tls,
                 cores: processors,
                 started: SystemTime::now(),
             },
@@ -230,12 +276,15 @@ impl Node {
             shared,
             cores,
             failures,
+            driver,
+            protocols,
             control,
             stop_control,
             logs,
             exporter,
             listen,
             admin,
+            tls,
             _ticker: ticker,
         })
     }
@@ -243,6 +292,11 @@ impl Node {
     /// Where functions are served.
     pub fn listen(&self) -> SocketAddr {
         self.listen
+    }
+
+    /// Where functions are served by TLS, if they are.
+    pub fn tls(&self) -> Option<SocketAddr> {
+        self.tls
     }
 
     /// Where the control API is.
@@ -268,11 +322,14 @@ impl Node {
 
     /// Drains and ends. See the crate's introduction.
     pub fn stop(self) -> Result<(), Error> {
+        self.protocols.drain();
         self.shared.drain();
         for core in self.cores {
             // A panic on a core is a bug that its own message tells; the others still end in order.
             let _ = core.join();
         }
+        self.protocols.stop();
+        self.driver.stop();
         // Whoever asks for the log or for metrics had until now; the API may have failed before.
         let _ = self.stop_control.send(());
         let ended = self
@@ -293,7 +350,10 @@ fn engines(config: &Config) -> Result<Vec<Arc<dyn Engine>>, Error> {
         0 => limits::sandboxes(),
         some => some,
     };
-    let wasmtime = wasmtime(sandboxes, config.keep_resident)?;
+    let wasmtime = wasmtime(sandboxes, config.keep_resident, None).map_err(|error| Error::Engine {
+        engine: "wasmtime",
+        reason: error.to_string(),
+    })?;
     let compiler = compile::Options {
         // This very program, whatever has become of its file.
         program: "/proc/self/exe".into(),
@@ -303,32 +363,27 @@ fn engines(config: &Config) -> Result<Vec<Arc<dyn Engine>>, Error> {
     Ok(vec![Arc::new(compile::Apart::new(Arc::new(wasmtime), compiler))])
 }
 
-fn wasmtime(sandboxes: u32, keep_resident: ByteSize) -> Result<Wasmtime, Error> {
-    let options = engine_wasmtime::Options {
+fn wasmtime(
+    sandboxes: u32,
+    keep_resident: ByteSize,
+    pieces: Option<Arc<compile::Pieces>>,
+) -> Result<Wasmtime, PrepareError> {
+    Wasmtime::new(&engine_wasmtime::Options {
         sandboxes,
         keep_resident: keep_resident.bytes(),
-    };
-    Wasmtime::new(&options).map_err(|error| Error::Engine {
-        engine: "wasmtime",
-        reason: error.to_string(),
+        pieces,
     })
 }
 
 /// The argument with which a node starts its own program as a compiler.
 pub const COMPILE: &str = "compile-code";
 
-/// How long compiling one module may take.
+/// How long compiling one module may take, if it is no larger than most: see [`compile::time_for`].
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
 /// What the program does when it is started with [`COMPILE`]: see [`compile::answer`].
 pub fn compile() -> ExitCode {
-    match wasmtime(1, ByteSize(0)) {
-        Ok(engine) => compile::answer(&engine, COMPILE_TIME),
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    compile::answer(COMPILE_TIME, |pieces| wasmtime(1, ByteSize(0), pieces))
 }
 
 /// Only its owner may read a node's folder, and nobody else write to it: compiled code is mapped from there.

@@ -123,7 +123,18 @@ pub(crate) fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Removes a folder that may not be there, with all that is in it. A failure is logged.
+pub(crate) fn remove_folder(path: &Path) {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "cannot remove litter");
+        }
+        _ => {}
+    }
+}
+
 /// A folder of files named by digests.
+#[derive(Clone)]
 pub(crate) struct Files {
     folder: PathBuf,
     suffix: &'static str,
@@ -132,7 +143,12 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn open(folder: PathBuf, suffix: &'static str) -> Result<Self, Error> {
         make_folder(&folder)?;
-        Ok(Self { folder, suffix })
+        Ok(Self::at(folder, suffix))
+    }
+
+    /// The same, of a folder that may not be there. Nothing can be written then.
+    pub(crate) fn at(folder: PathBuf, suffix: &'static str) -> Self {
+        Self { folder, suffix }
     }
 
     pub(crate) fn folder(&self) -> &Path {

@@ -1,17 +1,21 @@
 //! From code to images, by way of artefacts: compiled code that is kept by content.
+//!
+//! The compiler leaves pieces of a large module for the next version of the same function. They decide what is compiled
+//! then, so a function that got hold of its compiler decides it for all its later versions, whatever their code is. It
+//! must not do so for others: what was compiled with pieces is not found by another function that has the same code.
 
 use crate::{
     Error, crash,
-    disk::{CodeFiles, Files, Verified, digest_of, remove},
+    disk::{CodeFiles, Files, Verified, digest_of, make_folder, remove, remove_folder},
     record::{self, ARTEFACTS, ArtefactRecord},
 };
-use contract::{Artefact, Code, CodeKind, Digest, Engine, Expect, Image, PrepareError, Store};
+use contract::{Artefact, Code, CodeKind, Digest, Engine, Expect, FunctionId, Image, PrepareError, Store};
 use parking_lot::Mutex;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -31,17 +35,67 @@ impl<E: Into<Error>> From<E> for LoadError {
     }
 }
 
-/// One engine's artefacts.
+/// Smaller code compiles in less than a second: no pieces are kept of it.
+pub(crate) const WORTH_KEEPING: usize = 1 << 20;
+
+/// In the folder of a function.
+const PIECES: &str = "pieces";
+
+/// One engine's artefacts and pieces.
 struct Kept {
     engine: Arc<dyn Engine>,
     /// Short for [`Engine::fingerprint`], fit for a file's name.
     fingerprint: String,
     files: Files,
+    /// Has a folder for each function that has pieces.
+    functions: PathBuf,
+}
+
+/// Where an artefact is.
+struct Place {
+    files: Files,
+    key: String,
 }
 
 impl Kept {
-    fn key(&self, code: Digest) -> String {
-        record::artefact_key(self.engine.name(), &self.fingerprint, code)
+    /// What was compiled from the code alone is the same for all.
+    fn shared(&self, code: Digest) -> Place {
+        Place {
+            files: self.files.clone(),
+            key: record::artefact_key(self.engine.name(), &self.fingerprint, code),
+        }
+    }
+
+    /// What was compiled with a function's pieces.
+    fn own(&self, function: &FunctionId, code: Digest) -> Place {
+        Place {
+            files: Files::at(self.folder(function), ""),
+            key: format!("{}{code}", self.own_artefacts(function)),
+        }
+    }
+
+    fn folder(&self, function: &FunctionId) -> PathBuf {
+        self.functions.join(function.to_string())
+    }
+
+    fn own_artefacts(&self, function: &FunctionId) -> String {
+        record::own_artefacts(self.engine.name(), &self.fingerprint, function)
+    }
+
+    /// Whether a record's file is there.
+    fn knows(&self, key: &str) -> bool {
+        let all = record::artefacts(self.engine.name(), &self.fingerprint);
+        let Some(rest) = key.strip_prefix(&all) else {
+            return false;
+        };
+        let (function, code) = rest.rsplit_once('/').unwrap_or(("", rest));
+        let Ok(code) = code.parse() else { return false };
+        match function {
+            "" => self.files.contains(code),
+            function => function
+                .parse()
+                .is_ok_and(|function| self.own(&function, code).files.contains(code)),
+        }
     }
 }
 
@@ -67,15 +121,15 @@ impl Images {
             let fingerprint = digest.map(|digest| digest.to_string()[..16].to_owned());
             let fingerprint =
                 fingerprint.map_err(crate::disk::failed("read the fingerprint of an engine for", data))?;
-            let files = Files::open(
-                data.join("artefacts")
-                    .join(format!("{}-{fingerprint}", engine.name())),
-                "",
-            )?;
+            let folder = format!("{}-{fingerprint}", engine.name());
+            let files = Files::open(data.join("artefacts").join(&folder), "")?;
+            let functions = data.join("pieces").join(folder);
+            make_folder(&functions)?;
             Ok(Kept {
                 engine,
                 fingerprint,
                 files,
+                functions,
             })
         });
         let kept = kept.collect::<Result<_, Error>>()?;
@@ -92,30 +146,51 @@ impl Images {
         self.kept.iter().map(|kept| Arc::clone(&kept.engine)).collect()
     }
 
-    /// Maps the artefact of some code, compiling it first if there is none or if it is not what it was.
-    pub(crate) fn load(&self, engine: &str, code: Digest) -> Result<Arc<dyn Image>, LoadError> {
+    /// Maps the artefact of some code of a function, compiling it first if there is none or if it is not what it was.
+    pub(crate) fn load(
+        &self,
+        engine: &str,
+        function: &FunctionId,
+        code: Digest,
+    ) -> Result<Arc<dyn Image>, LoadError> {
         let kept = self.kept.iter().find(|kept| kept.engine.name() == engine);
         let kept = kept.ok_or_else(|| {
             LoadError::Refused(PrepareError::Unsupported(format!(
                 "this node has no engine `{engine}`"
             )))
         })?;
-        if let Some(image) = self.load_kept(kept, code)? {
+        let (shared, own) = (kept.shared(code), kept.own(function, code));
+        let load_either = || match self.load_kept(kept, &shared, code)? {
+            Some(image) => Ok::<_, LoadError>(Some(image)),
+            None => self.load_kept(kept, &own, code),
+        };
+        if let Some(image) = load_either()? {
             return Ok(image);
         }
         let _one_at_a_time = self.compiling.lock();
         // Somebody may have compiled it meanwhile.
-        if let Some(image) = self.load_kept(kept, code)? {
+        if let Some(image) = load_either()? {
             return Ok(image);
         }
         let bytes = self.code.read(code)?;
+        let pieces = match bytes.len() {
+            ..WORTH_KEEPING => None,
+            _ => {
+                make_folder(own.files.folder())?;
+                Some(own.files.folder().join(PIECES))
+            }
+        };
+        let place = match &pieces {
+            Some(pieces) if pieces.exists() => own,
+            _ => shared,
+        };
         let started = Instant::now();
-        let compiled = compile(&*kept.engine, &bytes).map_err(LoadError::Refused)?;
+        let compiled = compile(&*kept.engine, &bytes, pieces.as_deref()).map_err(LoadError::Refused)?;
         self.measure(ImagePhase::Compile, started);
         drop(bytes);
-        self.keep(kept, code, &compiled)?;
+        self.keep(&place, code, &compiled)?;
         drop(compiled);
-        match self.load_kept(kept, code)? {
+        match self.load_kept(kept, &place, code)? {
             Some(image) => Ok(image),
             None => Err(LoadError::Refused(PrepareError::Artefact(
                 "the engine does not take what it compiled".to_owned(),
@@ -124,18 +199,22 @@ impl Images {
     }
 
     /// `None` if there is no artefact that matches its record and that the engine takes.
-    fn load_kept(&self, kept: &Kept, code: Digest) -> Result<Option<Arc<dyn Image>>, LoadError> {
-        let key = kept.key(code);
-        let Some(entry) = self.store.get(&key)? else {
+    fn load_kept(
+        &self,
+        kept: &Kept,
+        place: &Place,
+        code: Digest,
+    ) -> Result<Option<Arc<dyn Image>>, LoadError> {
+        let Some(entry) = self.store.get(&place.key)? else {
             return Ok(None);
         };
-        let path = kept.files.path(code);
+        let path = place.files.path(code);
         // A record that cannot be read is as good as none: the artefact is made anew.
         let Ok(record) = record::read::<ArtefactRecord>(&entry) else {
             return Ok(None);
         };
         let started = Instant::now();
-        let reason = match kept.files.open_verified(code, record.digest)? {
+        let reason = match place.files.open_verified(code, record.digest)? {
             Verified::Good(file) => match kept.engine.load(Artefact {
                 file,
                 digest: record.digest,
@@ -152,7 +231,7 @@ impl Images {
         };
         tracing::warn!(path = %path.display(), reason, "this compiled code is not usable, and is compiled anew");
         remove(&path)?;
-        self.store.delete(&key, Expect::Any)?;
+        self.store.delete(&place.key, Expect::Any)?;
         Ok(None)
     }
 
@@ -163,39 +242,55 @@ impl Images {
     }
 
     /// The file first: a record always speaks of a file that was whole.
-    fn keep(&self, kept: &Kept, code: Digest, compiled: &[u8]) -> Result<(), LoadError> {
+    fn keep(&self, place: &Place, code: Digest, compiled: &[u8]) -> Result<(), LoadError> {
         crash::point();
         let digest =
-            digest_of(&mut &*compiled).map_err(crate::disk::failed("hash", &kept.files.path(code)))?;
-        kept.files.write(code, compiled)?;
-        let key = kept.key(code);
+            digest_of(&mut &*compiled).map_err(crate::disk::failed("hash", &place.files.path(code)))?;
+        place.files.write(code, compiled)?;
         self.store.put(
-            &key,
-            &record::write(&key, &ArtefactRecord { digest })?,
+            &place.key,
+            &record::write(&place.key, &ArtefactRecord { digest })?,
             Expect::Any,
         )?;
         Ok(())
     }
 
-    /// Removes what no version uses: artefacts of other fingerprints at once, code and artefacts once they are older
-    /// than `age`.
-    pub(crate) fn collect(&self, age: Duration, used: &BTreeSet<Digest>) -> Result<(), Error> {
-        let wanted = |digest| used.contains(&digest);
+    /// Removes the pieces of a function that is no more, and what was compiled with them.
+    pub(crate) fn forget(&self, function: &FunctionId) -> Result<(), Error> {
+        for kept in &self.kept {
+            remove_folder(&kept.folder(function));
+            for entry in self.store.list(&kept.own_artefacts(function))? {
+                self.store.delete(&entry.key, Expect::Any)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what no version uses: artefacts of other fingerprints and pieces of other functions at once, code and
+    /// artefacts once they are older than `age`.
+    pub(crate) fn collect(
+        &self,
+        age: Duration,
+        used: &BTreeMap<FunctionId, BTreeSet<Digest>>,
+    ) -> Result<(), Error> {
+        let all: BTreeSet<_> = used.values().flatten().collect();
+        let wanted = |digest| all.contains(&digest);
         self.code.collect(age, &wanted);
         for kept in &self.kept {
             kept.files.collect(age, &wanted);
+            // Nobody writes there meanwhile.
+            let _compiling = self.compiling.lock();
+            for entry in fs::read_dir(&kept.functions).into_iter().flatten().flatten() {
+                let function = entry.file_name().to_str().and_then(|name| name.parse().ok());
+                match function.and_then(|function: FunctionId| used.get(&function)) {
+                    Some(code) => Files::at(entry.path(), "").collect(age, &|digest| code.contains(&digest)),
+                    None => remove_folder(&entry.path()),
+                }
+            }
         }
         self.collect_folders();
         for entry in self.store.list(ARTEFACTS)? {
-            let known = |kept: &Kept| {
-                let code = entry
-                    .key
-                    .rsplit('/')
-                    .next()
-                    .and_then(|digest| digest.parse().ok());
-                code.is_some_and(|code| kept.key(code) == entry.key && kept.files.contains(code))
-            };
-            if !self.kept.iter().any(known) {
+            if !self.kept.iter().any(|kept| kept.knows(&entry.key)) {
                 self.store.delete(&entry.key, Expect::At(entry.revision))?;
             }
         }
@@ -204,25 +299,33 @@ impl Images {
 
     /// Folders of engines, or of versions of engines, that this node no longer has.
     fn collect_folders(&self) {
-        let Some(artefacts) = self.kept.first().and_then(|kept| kept.files.folder().parent()) else {
-            return;
+        let folders = || {
+            let of = |kept: &'_ Kept| [kept.files.folder().to_owned(), kept.functions.clone()];
+            self.kept.iter().flat_map(of)
         };
-        for entry in fs::read_dir(artefacts).into_iter().flatten().flatten() {
+        let parents: BTreeSet<_> = folders()
+            .filter_map(|folder| Some(folder.parent()?.to_owned()))
+            .collect();
+        for entry in parents
+            .iter()
+            .filter_map(|parent| fs::read_dir(parent).ok())
+            .flatten()
+            .flatten()
+        {
             let path = entry.path();
-            if self.kept.iter().all(|kept| kept.files.folder() != path)
-                && let Err(error) = fs::remove_dir_all(&path)
-            {
-                tracing::warn!(path = %path.display(), %error, "cannot remove litter");
+            if folders().all(|folder| folder != path) {
+                remove_folder(&path);
             }
         }
     }
 }
 
 /// A compiler that panics on some code has a fault of its own, which must not become the node's.
-fn compile(engine: &dyn Engine, bytes: &[u8]) -> Result<Vec<u8>, PrepareError> {
+fn compile(engine: &dyn Engine, bytes: &[u8], pieces: Option<&Path>) -> Result<Vec<u8>, PrepareError> {
     let code = Code {
         kind: CodeKind::Wasm,
         bytes,
+        pieces,
     };
     catch_unwind(AssertUnwindSafe(|| engine.compile(&code))).unwrap_or_else(|_| {
         Err(PrepareError::Compiler(

@@ -12,7 +12,9 @@
 //! |---|---|
 //! | `code/SHA256.wasm` | code as it was uploaded |
 //! | `artefacts/ENGINE-FINGERPRINT/SHA256` | code as an engine compiled it; the last part is the *code's* digest |
-//! | key `artefact/ENGINE/FINGERPRINT/SHA256` | the digest of that file: what does not match it is never mapped |
+//! | `pieces/ENGINE-FINGERPRINT/APPLICATION.FUNCTION/pieces` | what the last compile of a large module left for the next of the same function |
+//! | beside it: `SHA256` | an artefact that was compiled with pieces, which is that function's alone |
+//! | key `artefact/ENGINE/FINGERPRINT/[APPLICATION.FUNCTION/]SHA256` | the digest of that file: what does not match it is never mapped |
 //! | key `counter/APPLICATION` | the last version number of each function it ever had; never deleted |
 //! | key `version/APPLICATION/FUNCTION/NUMBER` | one immutable version: its code's digest and its settings |
 //! | key `application/APPLICATION` | which versions there are, which aliases, which routes |

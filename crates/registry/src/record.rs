@@ -29,8 +29,18 @@ pub(crate) fn version_key(application: &Name, function: &Name, number: VersionNu
     format!("{VERSIONS}{application}/{function}/{number}")
 }
 
+/// Of one engine's artefacts: [`shared`](artefact_key), and those that are [one function's own](own_artefacts).
+pub(crate) fn artefacts(engine: &str, fingerprint: &str) -> String {
+    format!("{ARTEFACTS}{engine}/{fingerprint}/")
+}
+
 pub(crate) fn artefact_key(engine: &str, fingerprint: &str, code: Digest) -> String {
-    format!("{ARTEFACTS}{engine}/{fingerprint}/{code}")
+    format!("{}{code}", artefacts(engine, fingerprint))
+}
+
+/// The beginning of the keys of those that are one function's own; the code's digest follows.
+pub(crate) fn own_artefacts(engine: &str, fingerprint: &str, function: &FunctionId) -> String {
+    format!("{}{function}/", artefacts(engine, fingerprint))
 }
 
 /// `application/…`

@@ -249,25 +249,18 @@ impl Registry {
             else {
                 continue;
             };
-            let image = self
-                .images
-                .load(&settings.engine, *code)
-                .map_err(|error| match error {
-                    LoadError::Failed(error) => error,
-                    LoadError::Refused(reason) => Error::CodeRefused {
-                        function: FunctionId {
-                            application: plan.application.clone(),
-                            function: change.function.clone(),
-                        },
-                        reason,
-                    },
-                })?;
+            let function = FunctionId {
+                application: plan.application.clone(),
+                function: change.function.clone(),
+            };
+            let image = match self.images.load(&settings.engine, &function, *code) {
+                Ok(image) => image,
+                Err(LoadError::Failed(error)) => return Err(error),
+                Err(LoadError::Refused(reason)) => return Err(Error::CodeRefused { function, reason }),
+            };
             if image.initial_memory() > settings.limits.memory {
                 return Err(Error::MemoryTooSmall {
-                    function: FunctionId {
-                        application: plan.application.clone(),
-                        function: change.function.clone(),
-                    },
+                    function,
                     limit: settings.limits.memory,
                     initial: image.initial_memory(),
                 });
@@ -386,10 +379,19 @@ impl Registry {
         Ok(revision)
     }
 
-    /// Deletes the records of versions that are no more. What fails here, the next start collects.
+    /// Deletes the records of versions that are no more, and what compilers kept of functions that are no more. What fails here, the next start collects.
     fn forget(&self, application: &Name, before: Option<&Application>, after: &ApplicationRecord) {
         for (name, function) in before.iter().flat_map(|before| &before.functions) {
             let kept = after.functions.get(name).map(|function| &function.versions);
+            let id = FunctionId {
+                application: application.clone(),
+                function: name.clone(),
+            };
+            if kept.is_none()
+                && let Err(error) = self.images.forget(&id)
+            {
+                tracing::warn!(%error, function = %id, "cannot delete the compiled code of a function");
+            }
             for number in function
                 .versions
                 .keys()
@@ -537,12 +539,19 @@ impl Registry {
         let _changing = self.changing.lock();
         let snapshot = self.snapshot();
         let mut keys = BTreeSet::new();
-        let mut used = BTreeSet::new();
+        let mut used = BTreeMap::new();
         for (application, name, function) in functions(&snapshot) {
-            for (number, version) in &function.versions {
+            for number in function.versions.keys() {
                 keys.insert(record::version_key(application, name, *number));
-                used.insert(version.code);
             }
+            let id = FunctionId {
+                application: application.clone(),
+                function: name.clone(),
+            };
+            used.insert(
+                id,
+                function.versions.values().map(|version| version.code).collect(),
+            );
         }
         for entry in self.store.list(VERSIONS)? {
             if !keys.contains(&entry.key) {

@@ -145,7 +145,7 @@ impl Version {
         if let Some(image) = self.image.get() {
             return Ok(image);
         }
-        match self.images.load(&self.settings.engine, self.code) {
+        match self.images.load(&self.settings.engine, &self.function, self.code) {
             Ok(image) => Ok(self.image.get_or_init(|| image)),
             Err(error) => {
                 let reason = match error {

@@ -5,9 +5,12 @@ use crate::{
     environment::{self, Strings},
 };
 use bytes::Bytes;
-use contract::{Fault, Grant, Head, Input, Protocol, ResponseHead, ResponseSink};
+use contract::{
+    Body, BodyError, BodyStream, Fault, Grant, Head, Input, Protocol, ResponseHead, ResponseSink, Trailers,
+};
 use std::{
     sync::Arc,
+    task::{Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -34,8 +37,13 @@ pub(crate) enum Stream {
 pub struct Command {
     grant: Arc<Grant>,
     head: Box<Head>,
+    /// What is here of the request's body.
     body: Bytes,
     position: usize,
+    /// Where the rest comes from.
+    rest: Option<Box<dyn BodyStream>>,
+    /// How the rest broke off.
+    broken: Option<BodyError>,
     response: Box<dyn ResponseSink>,
     output: Vec<u8>,
     /// Bytes of the response's body that were sent already.
@@ -55,11 +63,17 @@ const LOG_PIECE: usize = 16 << 10;
 impl Command {
     /// A command that has not begun. Costs a few moves and no allocation.
     pub fn new(grant: Arc<Grant>, input: Input) -> Self {
+        let (body, rest) = match input.body {
+            Body::Whole(bytes) => (bytes, None),
+            Body::Stream(stream) => (Bytes::new(), Some(stream)),
+        };
         Self {
             grant,
             head: input.head,
-            body: input.body,
+            body,
             position: 0,
+            rest,
+            broken: None,
             response: input.response,
             output: Vec::new(),
             sent: 0,
@@ -145,7 +159,73 @@ impl Command {
         Ok(())
     }
 
-    /// Takes the next bytes of the request's body, at most so many, without a copy; none at its end.
+    /// What the response that [`Command::answer`] began ends with.
+    pub fn trail(&mut self, trailers: Trailers) {
+        self.response.trailers(trailers);
+    }
+
+    /// How much more of the response is welcome: [`ResponseSink::poll_room`].
+    pub fn poll_room(&mut self, waker: &Waker) -> Poll<Result<usize, BodyError>> {
+        self.response.poll_room(waker)
+    }
+
+    /// What was sent of the response should not wait: [`ResponseSink::flush`].
+    pub fn flush(&mut self) {
+        self.response.flush();
+    }
+
+    /// How many bytes of the request's body can be taken now, at least 1; 0 at its end.
+    pub fn poll_unread(&mut self, waker: &Waker) -> Poll<Result<usize, BodyError>> {
+        if self.unread() > 0 {
+            return Poll::Ready(Ok(self.unread()));
+        }
+        if let Some(error) = self.broken {
+            return Poll::Ready(Err(error));
+        }
+        let Some(rest) = &mut self.rest else {
+            return Poll::Ready(Ok(0));
+        };
+        rest.poll_next(waker).map(|next| match next {
+            Ok(Some(piece)) => {
+                self.position = 0;
+                self.body = piece;
+                Ok(self.body.len())
+            }
+            Ok(None) => Ok(0),
+            Err(error) => {
+                self.broken = Some(error);
+                Err(error)
+            }
+        })
+    }
+
+    /// What followed the request's body, once that was taken to its end.
+    pub fn trailers(&mut self) -> Trailers {
+        self.rest.as_mut().map_or_else(Trailers::new, |rest| rest.trailers())
+    }
+
+    /// Whether the request's body is still on its way: a WASI 0.1 command begins when it is here, by
+    /// [`Command::poll_complete`].
+    pub fn is_incomplete(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Takes in all of the request's body. To be called until it is ready, and before anything else.
+    pub fn poll_complete(&mut self, waker: &Waker) -> Poll<Result<(), BodyError>> {
+        while let Some(rest) = &mut self.rest {
+            match std::task::ready!(rest.poll_next(waker))? {
+                // What comes is within `request_body`: whoever feeds the stream sees to that.
+                Some(piece) => self.output.extend_from_slice(&piece),
+                None => {
+                    self.body = std::mem::take(&mut self.output).into();
+                    self.rest = None;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes the next bytes of the request's body that are here, at most so many, without a copy.
     pub fn take(&mut self, most: usize) -> Bytes {
         let from = self.position;
         self.position += most.min(self.unread());
@@ -183,7 +263,7 @@ impl Command {
         }
     }
 
-    /// How much of the request's body has not been read.
+    /// How much of what is here of the request's body has not been read.
     pub fn unread(&self) -> usize {
         self.body.len() - self.position
     }

@@ -81,14 +81,19 @@ pub(crate) fn environment(grant: &Grant, head: &Head, content_length: usize) -> 
     }
 
     strings.variable("GATEWAY_INTERFACE", "CGI/1.1");
-    strings.variable("SERVER_PROTOCOL", "HTTP/1.1");
+    strings.variable("SERVER_PROTOCOL", head.origin.protocol());
     strings.variable("SERVER_SOFTWARE", concat!("millpond/", env!("CARGO_PKG_VERSION")));
     server(&mut strings, head);
     strings.variable("REQUEST_METHOD", head.method());
+    // Not the standard's, but what scripts look for.
+    strings.variable("REQUEST_SCHEME", head.origin.scheme());
+    if head.origin.secure {
+        strings.variable("HTTPS", "on");
+    }
     strings.variable("SCRIPT_NAME", percent_decoded(head.script_name()));
     strings.variable("PATH_INFO", percent_decoded(head.path_info()));
     strings.variable("QUERY_STRING", head.query());
-    if let Some(remote) = head.remote {
+    if let Some(remote) = head.origin.remote {
         let address = remote.ip().to_canonical().to_string();
         strings.variable("REMOTE_ADDR", &address);
         // Section 4.1.9: the address may stand for a name that would have to be looked up.
@@ -124,14 +129,14 @@ fn server(strings: &mut Strings, head: &Head) {
     } else {
         strings.variable(
             "SERVER_NAME",
-            match head.local.map(|local| local.ip().to_canonical()) {
+            match head.origin.local.map(|local| local.ip().to_canonical()) {
                 Some(IpAddr::V4(address)) => address.to_string(),
                 Some(IpAddr::V6(address)) => format!("[{address}]"),
                 None => "localhost".to_owned(),
             },
         );
     }
-    let port = head.local.map(|local| local.port()).or(port).unwrap_or(80);
+    let port = head.origin.local.map(|local| local.port()).or(port).unwrap_or(80);
     strings.variable("SERVER_PORT", port.to_string());
 }
 
@@ -283,8 +288,8 @@ mod tests {
                 ("X-Forwarded-For", b"\xff"),
             ],
         );
-        head.remote = Some("192.0.2.7:999".parse().unwrap());
-        head.local = Some("127.0.0.1:8081".parse().unwrap());
+        head.origin.remote = Some("192.0.2.7:999".parse().unwrap());
+        head.origin.local = Some("127.0.0.1:8081".parse().unwrap());
         let mut grant = test::grant();
         grant.environment = vec![("LEVEL".into(), "3".into()), ("EMPTY".into(), String::new())];
         let texts = texts(&environment(&grant, &head, 3));
@@ -296,6 +301,7 @@ mod tests {
             ("SERVER_NAME", "shop.example.org"),
             ("SERVER_PORT", "8081"),
             ("REQUEST_METHOD", "GET"),
+            ("REQUEST_SCHEME", "http"),
             ("SCRIPT_NAME", "/function/shop.resize"),
             ("PATH_INFO", "/a b/é"),
             ("QUERY_STRING", "x=%20&y"),
@@ -315,7 +321,7 @@ mod tests {
             assert_eq!(value(&texts, name), Some(expected), "{name}");
         }
         assert!(value(&texts, "SERVER_SOFTWARE").unwrap().starts_with("millpond/"));
-        assert_eq!(texts.len(), 23, "and nothing else: {texts:?}");
+        assert_eq!(texts.len(), 24, "and nothing else: {texts:?}");
     }
 
     #[test]
@@ -383,7 +389,7 @@ mod tests {
             ("evil\"<x>", None, "localhost", "80"),
         ] {
             let mut head = head("/", 0, &[("host", host.as_bytes())]);
-            head.local = local.map(|local| local.parse().unwrap());
+            head.origin.local = local.map(|local| local.parse().unwrap());
             let texts = texts(&environment(&test::grant(), &head, 0));
             assert_eq!(value(&texts, "SERVER_NAME"), Some(name), "{host}");
             assert_eq!(value(&texts, "SERVER_PORT"), Some(port), "{host}");

@@ -1,13 +1,13 @@
 //! One core's loop.
 
 use crate::{
-    Answer, Failure, Invocation, Poller, Readiness, Shared, Target, Ticker, Timing,
-    shared::{Cold, Seat},
-    sink::{Sink, Slot},
+    Answer, Failure, Invocation, Opening, Poller, Readiness, Shared, Target, Ticker, Timing,
+    shared::{Cold, Seat, Word},
+    sink::{Rest, Sink, Slot},
     ticker::Alarm,
 };
 use contract::{
-    Admission, CoreId, Engine, Fault, Input, Job, Policy, Rank, Refusal, RequestId, Sandbox, SpawnError,
+    Admission, Body, CoreId, Engine, Fault, Input, Job, Policy, Rank, Refusal, RequestId, Sandbox, SpawnError,
     Step, Stop, Time, Usage,
 };
 use crossbeam_deque::Worker as Deque;
@@ -28,6 +28,10 @@ use telemetry::metrics::{CoreMetrics, Start};
 pub trait Front {
     /// A descriptor that this front gave the poller is ready. Requests that were read go to [`Intake::submit`].
     fn ready(&mut self, poller: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>);
+    /// The response to a request with [`Invocation::streams`] has begun.
+    fn open(&mut self, opening: Opening);
+    /// A flow can go on whose waker came from [`Shared::stirrer`].
+    fn stir(&mut self, token: u64);
     /// A submitted request has come to its end.
     fn answer(&mut self, answer: Answer);
     /// Everything has been read and run that was ready: write. Requests that were read meanwhile (pipelined ones, whose
@@ -170,6 +174,8 @@ struct Live {
     /// Distinguishes it from earlier tenants of its place in the slab.
     serial: u64,
     parked: bool,
+    /// The earliest of its timers, if one is set.
+    alarm: Option<Instant>,
 }
 
 /// A sandbox kept for its version's next request (`reuse`).
@@ -392,7 +398,7 @@ impl<F: Front> Core<F> {
         }
         let seat = self.queues.seat();
         seat.bell.expect();
-        if !seat.answers.is_empty()
+        if !seat.words.is_empty()
             || !seat.loaded.is_empty()
             || !seat.submitted.is_empty()
             || !seat.woken.is_empty()
@@ -407,8 +413,12 @@ impl<F: Front> Core<F> {
     }
 
     fn take_mail(&mut self) {
-        while let Some(answer) = self.queues.seat().answers.pop() {
-            self.front.answer(answer);
+        while let Some(word) = self.queues.seat().words.pop() {
+            match word {
+                Word::Answer(answer) => self.front.answer(answer),
+                Word::Opening(opening) => self.front.open(*opening),
+                Word::Stirred(token) => self.front.stir(token),
+            }
         }
         while let Some(invocation) = self.queues.seat().loaded.pop() {
             self.queues.deque.push(invocation);
@@ -435,6 +445,9 @@ impl<F: Front> Core<F> {
             && serial.is_none_or(|serial| serial == live.serial)
         {
             live.parked = false;
+            if serial.is_some() {
+                live.alarm = None;
+            }
             live.waited += now.saturating_duration_since(live.since);
             live.since = now;
             live.job.enqueued = self.queues.time(now);
@@ -535,14 +548,15 @@ impl<F: Front> Core<F> {
             target,
             head,
             body,
+            streams,
             arrived,
             home,
             token,
             log_tail,
             cold,
         } = *invocation;
-        let (id, request_bytes) = (head.id, body.len() as u64);
-        let slot = Slot::default();
+        let (id, request_bytes) = (head.id, length(&body));
+        let slot = Slot::new(streams);
         let response = Box::new(Sink::new(slot.clone(), target.clone(), id, log_tail));
         let (sandbox, served) = match self.sandbox(&target, Input { head, body, response }) {
             Ok(sandbox) => sandbox,
@@ -555,6 +569,7 @@ impl<F: Front> Core<F> {
                     target,
                     head,
                     body,
+                    streams,
                     arrived,
                     home,
                     token,
@@ -609,6 +624,7 @@ impl<F: Front> Core<F> {
             request_bytes,
             serial: self.serial,
             parked: false,
+            alarm: None,
         };
         // Where there was a sandbox for this one, there may be another.
         if let Some(next) = self.queues.starved.pop_front() {
@@ -711,6 +727,13 @@ impl<F: Front> Core<F> {
             }
             Step::Preempted => {
                 self.metrics.preemptions.add(1);
+                self.open(&live, false);
+                let (rank, serial) = (self.queues.policy.rank(&live.job), live.serial);
+                let place = self.live.insert(live);
+                self.preempted.push(Reverse((rank, serial, place)));
+            }
+            // What it waits for may be this.
+            Step::Waiting { .. } if self.open(&live, true) => {
                 let (rank, serial) = (self.queues.policy.rank(&live.job), live.serial);
                 let place = self.live.insert(live);
                 self.preempted.push(Reverse((rank, serial, place)));
@@ -719,11 +742,43 @@ impl<F: Front> Core<F> {
                 live.parked = true;
                 let wakes = until.map_or(live.expires, |until| until.min(live.expires));
                 let serial = live.serial;
+                let is_first = live.alarm.is_none_or(|alarm| wakes < alarm);
+                if is_first {
+                    live.alarm = Some(wakes);
+                }
                 let place = self.live.insert(live);
-                self.timers.push(Reverse((wakes, serial, place)));
+                if is_first {
+                    self.timers.push(Reverse((wakes, serial, place)));
+                }
             }
         }
         end
+    }
+
+    /// Lets a response begin that should not wait for its end. Says whether it does.
+    fn open(&mut self, live: &Live, waits: bool) -> bool {
+        let Some((head, body)) = live.slot.open(waits) else {
+            return false;
+        };
+        let started = live.sandbox.usage().started;
+        let boot = started.map_or(Duration::ZERO, |started| {
+            started.saturating_duration_since(live.spawned)
+        });
+        let opening = Opening {
+            token: live.token,
+            id: live.id,
+            head,
+            body,
+            queue: live.queue,
+            boot,
+        };
+        if live.home == self.queues.core {
+            self.front.open(opening);
+        } else if let Some(seat) = self.queues.shared.seat(live.home) {
+            seat.words.push(Word::Opening(Box::new(opening)));
+            seat.bell.ring();
+        }
+        true
     }
 
     fn end(&mut self, live: Live, usage: Usage, result: Result<(), Fault>, ended: Instant) {
@@ -752,9 +807,16 @@ impl<F: Front> Core<F> {
             .min(cpu);
         let run = cpu.saturating_sub(boot) + waited;
         target.learn(cpu);
-        let (response, log_tail) = slot.take();
+        let Rest {
+            mut response,
+            log_tail,
+            flow,
+        } = slot.take();
         let result = match result {
             Ok(()) => {
+                if let Some(flow) = flow {
+                    flow.end(std::mem::take(&mut response.trailers));
+                }
                 if served + 1 < target.reuse && !target.retired() {
                     self.warm.push(Warm {
                         target: target.clone(),
@@ -827,7 +889,7 @@ impl<F: Front> Core<F> {
             ..
         } = invocation;
         let timing = Timing::unstarted(arrived, now);
-        let (id, result, request_bytes) = (head.id, Err(failure), body.len() as u64);
+        let (id, result, request_bytes) = (head.id, Err(failure), length(&body));
         let start = Start::None;
         self.deliver(
             home,
@@ -925,10 +987,10 @@ impl<F: Front> Core<F> {
         if home == self.queues.core {
             self.front.answer(answer);
         } else if let Some(seat) = self.queues.shared.seat(home) {
-            seat.answers.push(answer);
+            seat.words.push(Word::Answer(answer));
             seat.bell.ring();
         } else {
-            self.queues.shared.outside().answer(answer);
+            self.queues.shared.outside().answer(self.queues.core, answer);
         }
     }
 
@@ -964,6 +1026,11 @@ impl<F: Front> Core<F> {
             self.warm.clear();
         }
     }
+}
+
+/// What is known of a body's length.
+fn length(body: &Body) -> u64 {
+    body.len().unwrap_or(0) as u64
 }
 
 fn count(n: usize) -> i64 {

@@ -24,6 +24,7 @@
 
 mod bell;
 mod core;
+mod flow;
 mod gate;
 mod outside;
 mod poller;
@@ -34,7 +35,8 @@ mod target;
 mod ticker;
 
 pub use core::{Core, CoreOptions, Front, Intake, Seatless};
+pub use flow::{Receiver, Sender, WINDOW, flow};
 pub use poller::{Poller, Readiness};
-pub use shared::{Answer, Failure, Invocation, Response, Shared, Timing};
+pub use shared::{Answer, Failure, Invocation, Opening, Response, Shared, Timing};
 pub use target::{Loader, Target, TargetOptions};
 pub use ticker::Ticker;

@@ -6,8 +6,8 @@ use contract::CoreId;
 use parking_lot::Mutex;
 use slab::Slab;
 
-/// What is done with an answer. Called on whichever core has it: it must not block.
-pub(crate) type Reply = Box<dyn FnOnce(Answer) + Send>;
+/// What is done with an answer. Called on the core that has it: it must not block.
+pub(crate) type Reply = Box<dyn FnOnce(CoreId, Answer) + Send>;
 
 /// The home of these requests: no core.
 pub(crate) const OUTSIDE: CoreId = CoreId(u16::MAX);
@@ -22,11 +22,11 @@ impl Outside {
         self.0.lock().insert(reply) as u64
     }
 
-    pub(crate) fn answer(&self, answer: Answer) {
+    pub(crate) fn answer(&self, core: CoreId, answer: Answer) {
         let slot = usize::try_from(answer.token).unwrap_or(usize::MAX);
         let reply = self.0.lock().try_remove(slot);
         if let Some(reply) = reply {
-            reply(answer);
+            reply(core, answer);
         }
     }
 

@@ -2,12 +2,13 @@
 
 use crate::{
     bell::Bell,
+    flow::Receiver,
     outside::{OUTSIDE, Outside},
     poller::Eventfd,
     target::Target,
 };
 use bytes::Bytes;
-use contract::{CoreId, Fault, Head, Refusal, RequestId, ResponseHead};
+use contract::{Body, CoreId, Fault, Head, Refusal, RequestId, ResponseHead, Trailers};
 use crossbeam_deque::{Steal, Stealer};
 use crossbeam_queue::SegQueue;
 use std::{
@@ -18,6 +19,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc,
     },
+    task::{Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
@@ -30,8 +32,10 @@ pub struct Invocation {
     pub target: Arc<Target>,
     /// Method, target, headers.
     pub head: Box<Head>,
-    /// The body, complete.
-    pub body: Bytes,
+    /// The body.
+    pub body: Body,
+    /// Whether its front takes the response in pieces, by [`crate::Front::open`].
+    pub streams: bool,
     /// When its bytes were read.
     pub arrived: Instant,
     /// The core whose front waits for the answer.
@@ -58,7 +62,7 @@ impl Invocation {
     pub fn new(
         target: Arc<Target>,
         head: Box<Head>,
-        body: Bytes,
+        body: impl Into<Body>,
         arrived: Instant,
         home: CoreId,
         token: u64,
@@ -66,7 +70,8 @@ impl Invocation {
         Self {
             target,
             head,
-            body,
+            body: body.into(),
+            streams: false,
             arrived,
             home,
             token,
@@ -97,7 +102,7 @@ pub struct Answer {
     pub start: Start,
     /// The sandbox's largest memory, in bytes.
     pub memory: u64,
-    /// The length of the request's body.
+    /// The length of the request's body; 0 if it came as a stream, whose bytes its front has counted.
     pub request_bytes: u64,
     /// The end of its log, as much of it as the invocation asked for.
     pub log_tail: Vec<u8>,
@@ -110,6 +115,35 @@ pub struct Response {
     pub head: Option<ResponseHead>,
     /// The body, in pieces as they were written.
     pub body: smallvec::SmallVec<[Bytes; 1]>,
+    /// What follows the body.
+    pub trailers: Trailers,
+}
+
+/// A response that has begun and whose end is not here. Its [`Answer`] comes at the end, with a response that has nothing
+/// in it.
+#[derive(Debug)]
+pub struct Opening {
+    /// The front's name for the request.
+    pub token: u64,
+    /// The request.
+    pub id: RequestId,
+    /// Status and headers.
+    pub head: ResponseHead,
+    /// The body. A fault cuts it off.
+    pub body: Receiver,
+    /// How long it waited, and how long its sandbox took to be made; the rest is not known yet.
+    pub queue: Duration,
+    /// See `queue`.
+    pub boot: Duration,
+}
+
+/// What a front is told of one of its requests.
+#[derive(Debug)]
+pub(crate) enum Word {
+    Opening(Box<Opening>),
+    Answer(Answer),
+    /// A flow of this connection can go on.
+    Stirred(u64),
 }
 
 /// Why there is no response.
@@ -163,10 +197,29 @@ pub struct Shared {
     generation: AtomicU64,
 }
 
+struct Stirrer {
+    shared: Arc<Shared>,
+    core: CoreId,
+    token: u64,
+}
+
+impl Wake for Stirrer {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(seat) = self.shared.seat(self.core) {
+            seat.words.push(Word::Stirred(self.token));
+            seat.bell.ring();
+        }
+    }
+}
+
 /// One core, as the others see it.
 pub(crate) struct Seat {
     pub(crate) bell: Bell<Eventfd>,
-    pub(crate) answers: SegQueue<Answer>,
+    pub(crate) words: SegQueue<Word>,
     pub(crate) woken: SegQueue<usize>,
     /// Requests whose image was loaded meanwhile.
     pub(crate) loaded: SegQueue<Box<Invocation>>,
@@ -188,7 +241,7 @@ impl Shared {
             .map(|stealer| {
                 Ok(Seat {
                     bell: Bell::new(Eventfd::new()?),
-                    answers: SegQueue::new(),
+                    words: SegQueue::new(),
                     woken: SegQueue::new(),
                     loaded: SegQueue::new(),
                     submitted: SegQueue::new(),
@@ -217,14 +270,14 @@ impl Shared {
     }
 
     /// Has a request run that no front has read, with `log_tail` bytes of its log's end in the answer. Each gets an answer, if
-    /// only a refusal; `reply` is called with it on a core and must not block.
+    /// only a refusal; `reply` is called with it on the core that it names, and must not block.
     pub fn submit(
         &self,
         target: Arc<Target>,
         head: Box<Head>,
         body: Bytes,
         log_tail: usize,
-        reply: impl FnOnce(Answer) + Send + 'static,
+        reply: impl FnOnce(CoreId, Answer) + Send + 'static,
     ) {
         let token = self.outside.expect(Box::new(reply));
         let mut invocation = Box::new(Invocation::new(
@@ -239,6 +292,15 @@ impl Shared {
         let seat = self.any_seat();
         seat.submitted.push(invocation);
         seat.bell.ring();
+    }
+
+    /// Wakes this core's front for one of its connections: [`crate::Front::stir`].
+    pub fn stirrer(self: &Arc<Self>, core: CoreId, token: u64) -> Waker {
+        Waker::from(Arc::new(Stirrer {
+            shared: self.clone(),
+            core,
+            token,
+        }))
     }
 
     fn any_seat(&self) -> &Seat {
@@ -287,6 +349,13 @@ impl Shared {
 
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Makes one core go through a turn of its loop.
+    pub fn wake(&self, core: CoreId) {
+        if let Some(seat) = self.seat(core) {
+            seat.bell.interrupt();
+        }
     }
 
     /// Makes every core go through a turn of its loop.

@@ -1,11 +1,23 @@
-//! Where a sandbox's words go: the response into a slot that the core reads at the end, the rest to the log.
+//! Where a sandbox's words go: the response into a slot that the core reads at the end, or into a flow if the end is far;
+//! the rest to the log.
 
-use crate::{Response, Target};
+use crate::{
+    Response, Target,
+    flow::{self, Receiver, Sender},
+};
 use bytes::Bytes;
-use contract::{RequestId, ResponseHead, ResponseSink};
+use contract::{BodyError, RequestId, ResponseHead, ResponseSink, Trailers};
 use parking_lot::Mutex;
-use std::{mem, sync::Arc};
+use std::{
+    mem,
+    sync::Arc,
+    task::{Poll, Waker},
+};
 use telemetry::logs::{Lines, Stream};
+
+/// A response is kept until its end if its body is not longer than this, in bytes: it then goes out in one write, with its
+/// length and its whole timing.
+const KEPT: usize = 64 << 10;
 
 /// Both ends of a response that is being collected on one core. The lock is never contended: `ResponseSink` must be
 /// `Send` because engines keep it where `Send` is asked for, but it stays on its thread.
@@ -16,13 +28,62 @@ pub(crate) struct Slot(Arc<Mutex<Collected>>);
 struct Collected {
     response: Response,
     log_tail: Vec<u8>,
+    /// The client can be sent the response in pieces.
+    streams: bool,
+    /// Bytes in `response`.
+    kept: usize,
+    /// What is kept should not wait for the rest.
+    pressing: bool,
+    /// The way of a response that has begun to go out.
+    flow: Option<Sender>,
+}
+
+/// What is left of a response at its end.
+pub(crate) struct Rest {
+    pub(crate) response: Response,
+    pub(crate) log_tail: Vec<u8>,
+    /// Its beginning has gone out already: here is how to end it.
+    pub(crate) flow: Option<Sender>,
 }
 
 impl Slot {
+    pub(crate) fn new(streams: bool) -> Self {
+        Self(Arc::new(Mutex::new(Collected {
+            streams,
+            ..Collected::default()
+        })))
+    }
+
     /// The response so far, and the end of the log.
-    pub(crate) fn take(&self) -> (Response, Vec<u8>) {
-        let Collected { response, log_tail } = mem::take(&mut *self.0.lock());
-        (response, log_tail)
+    pub(crate) fn take(&self) -> Rest {
+        let Collected {
+            response,
+            log_tail,
+            flow,
+            ..
+        } = mem::take(&mut *self.0.lock());
+        Rest {
+            response,
+            log_tail,
+            flow,
+        }
+    }
+
+    /// Its sandbox waits, or others have their turn: if a response has begun that can go out in pieces, this is its head, and
+    /// where its body comes from.
+    pub(crate) fn open(&self, waits: bool) -> Option<(ResponseHead, Receiver)> {
+        let mut collected = self.0.lock();
+        let due = collected.pressing || (waits && collected.kept > 0);
+        if !(collected.streams && due && collected.flow.is_none()) {
+            return None;
+        }
+        let head = collected.response.head.take()?;
+        let (sender, receiver) = flow::flow();
+        mem::take(&mut collected.response.body)
+            .into_iter()
+            .for_each(|piece| sender.send(piece));
+        collected.flow = Some(sender);
+        Some((head, receiver))
     }
 }
 
@@ -53,9 +114,37 @@ impl ResponseSink for Sink {
     }
 
     fn body(&mut self, chunk: Bytes) {
-        if !chunk.is_empty() {
-            self.slot.0.lock().response.body.push(chunk);
+        let mut collected = self.slot.0.lock();
+        match &collected.flow {
+            Some(flow) => flow.send(chunk),
+            None if chunk.is_empty() => {}
+            None => {
+                collected.kept += chunk.len();
+                collected.response.body.push(chunk);
+            }
         }
+    }
+
+    fn trailers(&mut self, trailers: Trailers) {
+        self.slot.0.lock().response.trailers = trailers;
+    }
+
+    fn poll_room(&mut self, waker: &Waker) -> Poll<Result<usize, BodyError>> {
+        let mut collected = self.slot.0.lock();
+        match &collected.flow {
+            Some(flow) => flow.poll_room(waker),
+            None if !collected.streams => Poll::Ready(Ok(usize::MAX)),
+            None if collected.kept < KEPT => Poll::Ready(Ok(KEPT - collected.kept)),
+            None => {
+                // The core opens the response before it parks the sandbox, and runs it again at once.
+                collected.pressing = true;
+                Poll::Pending
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.slot.0.lock().pressing = true;
     }
 
     fn log(&mut self, bytes: &[u8]) {

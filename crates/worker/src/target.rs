@@ -92,6 +92,11 @@ impl Target {
         self.image.get()
     }
 
+    /// Whether its code takes bodies as they come and answers in pieces; false while that is not known.
+    pub fn streams(&self) -> bool {
+        self.image().is_some_and(|image| image.streams())
+    }
+
     /// What its sandboxes may use.
     pub fn grant(&self) -> &Arc<Grant> {
         &self.grant

@@ -28,9 +28,11 @@ mod pool;
 mod sandbox;
 mod turn;
 
+use compile::Pieces;
 use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
 use pool::Pool;
 use std::{
+    borrow::Cow,
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     os::fd::AsRawFd as _,
@@ -38,7 +40,7 @@ use std::{
     thread,
 };
 use wasmtime::{
-    Config, Enabled, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig, Precompiled,
+    CacheStore, Config, Enabled, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig, Precompiled,
     component::Component,
 };
 
@@ -50,6 +52,9 @@ pub struct Options {
     pub sandboxes: u32,
     /// Bytes of a linear memory that a finished sandbox leaves resident, zeroed, for the next.
     pub keep_resident: usize,
+    /// What earlier compiles of the same function left, for an engine that compiles one module and is dropped: its
+    /// functions are taken from there, where they are there, and left there.
+    pub pieces: Option<Arc<Pieces>>,
 }
 
 impl Default for Options {
@@ -57,7 +62,23 @@ impl Default for Options {
         Self {
             sandboxes: 1_000,
             keep_resident: 128 << 10,
+            pieces: None,
         }
+    }
+}
+
+/// Cranelift's view of [`Pieces`]. Its keys are SHA-256 of a function before it is optimised, with the version of
+/// Cranelift, the processor's features and all flags.
+#[derive(Debug)]
+struct Store(Arc<Pieces>);
+
+impl CacheStore for Store {
+    fn get(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
+        self.0.get(key)
+    }
+
+    fn insert(&self, key: &[u8], value: Vec<u8>) -> bool {
+        self.0.insert(key, value)
     }
 }
 
@@ -126,6 +147,11 @@ impl Wasmtime {
             .wasm_relaxed_simd(true)
             .wasm_tail_call(true)
             .cranelift_opt_level(wasmtime::OptLevel::Speed);
+        if let Some(pieces) = &options.pieces {
+            config
+                .enable_incremental_compilation(Arc::new(Store(Arc::clone(pieces))))
+                .map_err(failed("letting pieces of earlier compiles be used"))?;
+        }
         let engine = wasmtime::Engine::new(&config).map_err(failed("reserving the pool of sandboxes"))?;
         let mut hasher = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut hasher);

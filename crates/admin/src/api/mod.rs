@@ -1,6 +1,7 @@
 //! The handlers.
 
 mod applications;
+mod calls;
 mod code;
 mod functions;
 mod logs;
@@ -34,6 +35,10 @@ pub(crate) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(functions::rollback))
         .routes(routes!(functions::set_alias, functions::delete_alias))
         .routes(routes!(logs::read))
+        .routes(routes!(calls::list))
+        .routes(routes!(calls::describe, calls::discard))
+        .routes(routes!(calls::result))
+        .routes(routes!(calls::retry))
 }
 
 pub(crate) async fn not_found(uri: Uri) -> Failure {

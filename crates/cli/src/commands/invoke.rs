@@ -1,14 +1,15 @@
 use crate::{
+    answer,
     client::{Client, problem},
     failure::Failure,
     output::Output,
 };
 use clap::Args;
-use contract::{FunctionRef, Problem};
-use serde_json::{Map, Value, json};
+use contract::{FunctionRef, Problem, RequestId};
+use serde_json::json;
 use std::{
-    fs::{self, File},
-    io::{self, Read, Write},
+    fs,
+    io::{self, Read},
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -41,6 +42,9 @@ pub(crate) struct Invoke {
     /// Tell on standard error how long each part took
     #[arg(long)]
     timing: bool,
+    /// Do not wait for the answer: the node keeps the call and runs it. Prints its id, for `millpond calls`
+    #[arg(long = "async", conflicts_with_all = ["method", "output", "timing"])]
+    asynchronous: bool,
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
@@ -60,8 +64,13 @@ impl Invoke {
     pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
         let body = self.body()?;
         let url = format!(
-            "{}/function/{}{}",
+            "{}/{}/{}{}",
             client.data_plane()?,
+            if self.asynchronous {
+                "async-function"
+            } else {
+                "function"
+            },
             self.function,
             self.suffix()?
         );
@@ -73,6 +82,7 @@ impl Invoke {
                 )
             })?,
             (None, Some(_)) => Method::POST,
+            (None, None) if self.asynchronous => Method::POST,
             (None, None) => Method::GET,
         };
         let attempt = format!("{method} {url}");
@@ -93,10 +103,16 @@ impl Invoke {
             self.tell_timing(&response, begun.elapsed());
             return Err(Failure::Answer { attempt, problem });
         }
+        if self.asynchronous {
+            return self.tell_call(attempt, &response, output);
+        }
+        let file = self.output.as_deref();
         if output.json() {
-            self.write_json(&mut response, begun, output)
+            let mut document = answer::document(&mut response, status, file)?;
+            document["milliseconds"] = json!(begun.elapsed().as_secs_f64() * 1e3);
+            output.answer(&document, String::new)
         } else {
-            self.write_raw(&mut response, output)
+            answer::write(&mut response, file, output)
         }?;
         self.tell_timing(&response, begun.elapsed());
         if status >= 400 {
@@ -134,62 +150,25 @@ impl Invoke {
         }
     }
 
-    fn write_raw(&self, response: &mut Response<Body>, output: Output) -> Result<(), Failure> {
-        let mut file = match &self.output {
-            None => None,
-            Some(path) => Some((
-                path,
-                File::create(path).map_err(|error| cannot_write(path, &error))?,
-            )),
-        };
-        let mut reader = response.body_mut().as_reader();
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            let n = reader.read(&mut buffer).map_err(broke_off)?;
-            if n == 0 {
-                return Ok(());
+    /// Writes the id that the call was accepted with.
+    fn tell_call(&self, attempt: String, response: &Response<Body>, output: Output) -> Result<(), Failure> {
+        let id = response
+            .headers()
+            .get("x-call-id")
+            .and_then(|value| value.to_str().ok()?.parse::<RequestId>().ok());
+        match id {
+            Some(id) if response.status().as_u16() == 202 => {
+                let answer = json!({ "call": id, "function": self.function });
+                output.answer(&answer, || format!("{id}\n"))
             }
-            match &mut file {
-                Some((path, file)) => file
-                    .write_all(&buffer[..n])
-                    .map_err(|error| cannot_write(path, &error))?,
-                None => output.bytes(&buffer[..n])?,
-            }
+            _ => Err(Failure::Foreign {
+                attempt,
+                reason: format!(
+                    "it has status {} instead of 202 with an X-Call-Id",
+                    response.status().as_u16()
+                ),
+            }),
         }
-    }
-
-    /// The whole answer as one document. A body that is not UTF-8 is left to `--output`.
-    fn write_json(
-        &self,
-        response: &mut Response<Body>,
-        begun: Instant,
-        output: Output,
-    ) -> Result<(), Failure> {
-        let mut bytes = Vec::new();
-        response
-            .body_mut()
-            .as_reader()
-            .read_to_end(&mut bytes)
-            .map_err(broke_off)?;
-        let mut headers = Map::new();
-        for (name, value) in response.headers() {
-            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-            let values = headers.entry(name.as_str()).or_insert_with(|| json!([]));
-            if let Some(values) = values.as_array_mut() {
-                values.push(value.into());
-            }
-        }
-        let mut answer = json!({
-            "status": response.status().as_u16(),
-            "headers": headers,
-            "length": bytes.len(),
-            "milliseconds": begun.elapsed().as_secs_f64() * 1e3,
-        });
-        match &self.output {
-            Some(path) => fs::write(path, &bytes).map_err(|error| cannot_write(path, &error))?,
-            None => answer["body"] = String::from_utf8(bytes).map_or(Value::Null, Value::String),
-        }
-        output.answer(&answer, String::new)
     }
 
     fn tell_timing(&self, response: &Response<Body>, elapsed: Duration) {
@@ -225,17 +204,6 @@ fn read_problem(response: &mut Response<Body>) -> Problem {
         .read_to_vec()
         .unwrap_or_default();
     problem(status, &body)
-}
-
-fn broke_off(error: io::Error) -> Failure {
-    Failure::local(
-        format!("the answer broke off: {error}"),
-        "the function may have failed while it wrote; see `millpond logs`",
-    )
-}
-
-fn cannot_write(path: &std::path::Path, error: &io::Error) -> Failure {
-    Failure::local(format!("cannot write {}: {error}", path.display()), "")
 }
 
 /// `Server-Timing` as a person reads it; the milliseconds are the node's own.

@@ -1,6 +1,7 @@
 //! The verbs.
 
 mod build;
+mod calls;
 mod completions;
 mod delete;
 mod deploy;
@@ -57,6 +58,7 @@ enum Verb {
     Serve(serve::Serve),
     Deploy(deploy::Deploy),
     Invoke(invoke::Invoke),
+    Calls(calls::Calls),
     Logs(logs::Logs),
     List(list::List),
     Describe(describe::Describe),
@@ -81,6 +83,7 @@ impl Millpond {
             Verb::Serve(verb) => verb.run(self.connection.admin(), self.connection.token(), *output),
             Verb::Deploy(verb) => verb.run(client, *output),
             Verb::Invoke(verb) => verb.run(&client()?, *output),
+            Verb::Calls(verb) => verb.run(&client()?, *output),
             Verb::Logs(verb) => verb.run(&client()?, *output),
             Verb::List(verb) => verb.run(&client()?, *output),
             Verb::Describe(verb) => verb.run(&client()?, *output),

@@ -1,6 +1,6 @@
 use crate::{failure::Failure, output::Output, signals};
 use clap::{Args, ValueEnum};
-use node::{Config, Node, Overrides};
+use node::{Config, Node, Overrides, TlsOptions};
 use serde_json::json;
 use std::{env, net::SocketAddr, path::PathBuf, sync::mpsc};
 use telemetry::otlp::{Exporter, Options};
@@ -16,6 +16,15 @@ pub(crate) struct Serve {
     /// Where functions are served [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", env = "MILLPOND_LISTEN")]
     listen: Option<SocketAddr>,
+    /// Where functions are served by TLS, too, in HTTP/1.1 and HTTP/2
+    #[arg(long, value_name = "ADDRESS", env = "MILLPOND_TLS_LISTEN")]
+    tls_listen: Option<SocketAddr>,
+    /// The certificate that TLS shows, with those that lead to its root: a file in PEM, read again when it changes
+    #[arg(long, value_name = "FILE", env = "MILLPOND_TLS_CERTIFICATE")]
+    tls_certificate: Option<PathBuf>,
+    /// The private key of the certificate: a file in PEM, read again when it changes
+    #[arg(long, value_name = "FILE", env = "MILLPOND_TLS_KEY")]
+    tls_key: Option<PathBuf>,
     /// The node's folder: code, metadata, logs [default: millpond-data]
     #[arg(long, value_name = "FOLDER", env = "MILLPOND_DATA")]
     data: Option<PathBuf>,
@@ -53,6 +62,11 @@ impl Serve {
             data: self.data,
             cores: self.cores,
             admin_token: token,
+            tls: TlsOptions {
+                listen: self.tls_listen,
+                certificate: self.tls_certificate,
+                key: self.tls_key,
+            },
         };
         let config = Config::load(self.config.as_deref(), &overrides)
             .map_err(|error| Failure::usage(error.to_string(), "see `millpond serve --help`"))?;
@@ -81,9 +95,19 @@ impl Serve {
             format!("http://{}", node.admin()),
         );
         // One line, so that whoever started the node can wait for it.
+        let tls = node.tls().map(|tls| format!("https://{tls}"));
         match output.json() {
-            true => output.line(&json!({ "listen": listen, "admin": admin }).to_string())?,
-            false => output.line(&format!("functions at {listen}, control API at {admin}"))?,
+            true => {
+                let mut places = json!({ "listen": listen, "admin": admin });
+                if let Some(tls) = tls {
+                    places["tls"] = tls.into();
+                }
+                output.line(&places.to_string())?;
+            }
+            false => {
+                let tls = tls.map(|tls| format!(" and {tls}")).unwrap_or_default();
+                output.line(&format!("functions at {listen}{tls}, control API at {admin}"))?;
+            }
         }
         let waited = node.wait(&stop);
         let stopped = node.stop();

@@ -135,8 +135,8 @@ fn config(project: &Project, listen: Option<SocketAddr>, connection: &Connection
             listen,
             admin: connection.admin().map(address).transpose()?,
             data: Some(data.join("node")),
-            cores: None,
             admin_token: connection.token(),
+            ..Overrides::default()
         },
     )
     .map_err(|error| Failure::usage(error.to_string(), "see `millpond up --help`"))?;

@@ -110,7 +110,7 @@ pub fn input(body: &[u8]) -> (Input, Recorder) {
     (
         Input {
             head,
-            body: Bytes::copy_from_slice(body),
+            body: Bytes::copy_from_slice(body).into(),
             response: Box::new(recorder.clone()),
         },
         recorder,
@@ -122,6 +122,7 @@ pub fn compile(engine: &dyn Engine, bytes: &[u8]) -> Result<Vec<u8>, PrepareErro
     engine.compile(&Code {
         kind: CodeKind::Wasm,
         bytes,
+        pieces: None,
     })
 }
 

@@ -33,5 +33,5 @@ mod syntax;
 
 pub use chunked::{ChunkDecoder, Fed};
 pub use reject::Reject;
-pub use request::{Framing, Limits, Parsed, RequestHead, parse};
+pub use request::{Framing, Limits, PREFACE, Parsed, RequestHead, parse};
 pub use response::{BadResponse, CONTINUE, ResponseLine, imf_date, write_head};

@@ -11,6 +11,8 @@ use std::{borrow::Cow, mem::MaybeUninit};
 const MOST_HEADERS: usize = 128;
 /// The longest method of any registry has 17 characters.
 const LONGEST_METHOD: usize = 32;
+/// Settings in an `HTTP2-Settings` header. There are eight in the registry.
+const MOST_SETTINGS: usize = 32;
 /// Of a request line, all but the target: the method, two spaces, the version and CRLF.
 const LINE_WITHOUT_TARGET: usize = LONGEST_METHOD + 2 + "HTTP/1.1\r\n".len();
 
@@ -34,6 +36,9 @@ impl Default for Limits {
         }
     }
 }
+
+/// How a connection begins on which HTTP/2 is spoken (RFC 9113, section 3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What [`parse`] found.
 #[derive(Debug)]
@@ -59,6 +64,8 @@ pub struct RequestHead {
     pub expect_continue: bool,
     /// Whether the client speaks HTTP/1.0.
     pub http10: bool,
+    /// Whether the client asks, as RFC 7540 (section 3.2) says, to go on in HTTP/2 without TLS.
+    pub upgrade: bool,
 }
 
 /// Where a body ends.
@@ -122,6 +129,7 @@ pub fn parse(buffer: &[u8], limits: &Limits, id: RequestId) -> Result<Parsed, Re
         keep_alive: !fields.close && (!line.http10 || fields.keep_alive),
         expect_continue: fields.expect_continue && !line.http10 && framing != Framing::None,
         http10: line.http10,
+        upgrade: fields.is_upgrade() && !line.http10,
         head: Box::new(fields.build(&line, request.headers, id)),
     }))
 }
@@ -305,6 +313,13 @@ struct Fields {
     close: bool,
     keep_alive: bool,
     expect_continue: bool,
+    /// `Upgrade` offers HTTP/2 without TLS.
+    h2c: bool,
+    /// `Connection` names `Upgrade` and `HTTP2-Settings`.
+    names_upgrade: bool,
+    names_settings: bool,
+    /// How many `HTTP2-Settings` there are, and whether all are well-formed.
+    settings: (usize, bool),
     /// The kept headers, by their index.
     kept: u128,
     /// How long they are together.
@@ -350,10 +365,16 @@ impl Fields {
                 }
                 self.expect_continue = true;
             }
+            7 if is("upgrade") => {
+                // The token for TLS, `h2`, is no offer here.
+                self.h2c |= syntax::list(value).any(|offer| offer == b"h2c");
+            }
             10 if is("connection") => {
                 for option in syntax::list(value) {
                     self.close |= option.eq_ignore_ascii_case(b"close");
                     self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                    self.names_upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+                    self.names_settings |= option.eq_ignore_ascii_case(b"http2-settings");
                 }
             }
             14 if is("content-length") => {
@@ -361,6 +382,12 @@ impl Fields {
                     return Err(reject::LENGTH);
                 }
                 self.length = Some(length(value)?);
+            }
+            14 if is("http2-settings") => {
+                self.settings = match self.settings {
+                    (0, _) => (1, is_settings(value)),
+                    (count, _) => (count + 1, false),
+                };
             }
             17 if is("transfer-encoding") => {
                 if self.chunked || line.http10 {
@@ -375,6 +402,10 @@ impl Fields {
             _ => {}
         }
         Ok(!name.as_bytes().contains(&b'_'))
+    }
+
+    fn is_upgrade(&self) -> bool {
+        self.h2c && self.names_upgrade && self.names_settings && self.settings == (1, true)
     }
 
     fn framing(&self) -> Framing {
@@ -402,6 +433,14 @@ impl Fields {
         }
         builder.build(id)
     }
+}
+
+/// Whether this is the payload of a SETTINGS frame in base64url without padding, of no more settings than make sense: each
+/// has six bytes, which are eight characters.
+fn is_settings(value: &[u8]) -> bool {
+    value.len().is_multiple_of(8)
+        && value.len() <= 8 * MOST_SETTINGS
+        && value.iter().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(c))
 }
 
 fn length(value: &[u8]) -> Result<u64, Reject> {

@@ -93,7 +93,7 @@ fn code_of(image: &Arc<dyn Image>, grant: &Arc<Grant>) -> String {
         grant,
         Input {
             head,
-            body: Bytes::new(),
+            body: Bytes::new().into(),
             response: Box::new(Nowhere),
         },
     ) {

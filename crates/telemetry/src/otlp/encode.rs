@@ -254,7 +254,7 @@ fn attributes(finished: &Finished, error: Option<String>) -> Vec<KeyValue> {
             "faas.coldstart",
             any_value::Value::BoolValue(sample.start == Start::Image),
         ),
-        text("url.scheme", "http"),
+        text("url.scheme", span.scheme),
         text("url.path", &span.path),
     ];
     if METHODS.contains(&&span.method[..]) {

@@ -143,6 +143,7 @@ pub struct Span {
     request: RequestId,
     method: String,
     path: String,
+    scheme: &'static str,
 }
 
 /// An invocation that is over.
@@ -353,6 +354,7 @@ impl Tracer {
             request: head.id,
             method: head.method().chars().take(METHOD).collect(),
             path: head.path().chars().take(PATH).collect(),
+            scheme: head.origin.scheme(),
         }))
     }
 

@@ -8,12 +8,12 @@
 
 use bytes::Bytes;
 use contract::{
-    Artefact, Code, CoreId, Engine, Fault, FunctionId, Grant, HeadBuilder, Image, Input, Limits,
+    Artefact, Body, Code, CoreId, Engine, Fault, FunctionId, Grant, HeadBuilder, Image, Input, Limits,
     PrepareError, Protocol, Refusal, RequestId, ResponseHead, Sandbox, SpawnError, Step, Usage,
     VersionNumber,
 };
 use millpond_worker::{
-    Answer, Core, CoreOptions, Failure, Front, Intake, Invocation, Poller, Readiness, Seatless, Shared,
+    Answer, Core, CoreOptions, Failure, Front, Intake, Invocation, Opening, Poller, Readiness, Seatless, Shared,
     Target, TargetOptions, Ticker,
 };
 use parking_lot::{Condvar, Mutex};
@@ -426,7 +426,10 @@ impl Sandbox for FakeSandbox {
                 status: 200,
                 headers: Vec::new(),
             });
-            input.response.body(input.body);
+            let Body::Whole(body) = input.body else {
+                panic!("nothing streams here");
+            };
+            input.response.body(body);
         }
         Step::Done(usage)
     }
@@ -645,6 +648,14 @@ impl Front for Mailbox {
         }
     }
 
+    fn open(&mut self, opening: Opening) {
+        panic!("nothing was to go out in pieces: {opening:?}");
+    }
+
+    fn stir(&mut self, token: u64) {
+        panic!("nobody was asked to stir {token}");
+    }
+
     fn answer(&mut self, answer: Answer) {
         let Answer {
             token,
@@ -762,7 +773,7 @@ impl Client {
         let (sender, receiver) = mpsc::channel();
         let head = Box::new(HeadBuilder::new("POST", "/", 64).build(id));
         let body = Bytes::from(id.0.to_string());
-        shared.submit(function.target.clone(), head, body, 0, move |answer| {
+        shared.submit(function.target.clone(), head, body, 0, move |_, answer| {
             let _ = sender.send(answer);
         });
         (id, receiver)

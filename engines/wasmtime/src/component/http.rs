@@ -740,7 +740,10 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
         "[method]incoming-request.method" => |host, _this: Resource<IncomingRequest>| Ok((host.method(),));
         "[method]incoming-request.path-with-query" => |host, _this: Resource<IncomingRequest>|
             Ok((Some(host.command.head().target().to_owned()),));
-        "[method]incoming-request.scheme" => |_host, _this: Resource<IncomingRequest>| Ok((Some(Scheme::Http),));
+        "[method]incoming-request.scheme" => |host, _this: Resource<IncomingRequest>| {
+            let secure = host.command.head().origin.secure;
+            Ok((Some(if secure { Scheme::Https } else { Scheme::Http }),))
+        };
         "[method]incoming-request.authority" => |host, _this: Resource<IncomingRequest>| {
             let authority = host.command.head().header("host");
             Ok((authority.map(|name| String::from_utf8_lossy(name).into_owned()),))

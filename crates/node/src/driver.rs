@@ -1,0 +1,332 @@
+//! The thread that runs asynchronous calls: what is due becomes a request like any other, on any core, and what came of
+//! it goes back to the calls.
+
+use bytes::Bytes;
+use calls::{Attempt, CallId, Calls, Finished, Outcome, Response, Timestamp, Verdict};
+use contract::{Head, HeadBuilder, Log};
+use crossbeam_queue::SegQueue;
+use dispatcher::Reader;
+use serde::{Deserialize, Serialize};
+use std::{
+    io,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle, Thread},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use telemetry::otlp::Tracer;
+use worker::{Answer, Failure, Shared};
+
+/// How asynchronous calls are kept and tried. Keys of `[calls]` in the configuration file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallOptions {
+    /// How often a call may fail before it is a dead letter.
+    pub attempts: u32,
+    /// How old a call may become before it is a dead letter.
+    #[serde(with = "contract::units::text")]
+    pub maximum_age: Duration,
+    /// The delay after a call's first failure, doubled after each further one up to five minutes.
+    #[serde(with = "contract::units::text")]
+    pub first_delay: Duration,
+    /// How long a result is kept.
+    #[serde(with = "contract::units::text")]
+    pub retention: Duration,
+    /// How long a dead letter is kept.
+    #[serde(with = "contract::units::text")]
+    pub dead_letter_retention: Duration,
+    /// Calls that may be accepted and without an outcome.
+    pub pending: usize,
+    /// Calls that may run at once.
+    pub running: usize,
+}
+
+impl Default for CallOptions {
+    fn default() -> Self {
+        let calls = calls::Options::default();
+        Self {
+            attempts: 3,
+            maximum_age: Duration::from_hours(6),
+            first_delay: calls.first_delay,
+            retention: calls.retention,
+            dead_letter_retention: calls.dead_letter_retention,
+            pending: calls.pending,
+            running: 256,
+        }
+    }
+}
+
+/// Between two looks at what is kept too long.
+const MAINTENANCE: Duration = Duration::from_secs(1);
+/// Before the disk is tried again that failed.
+const DISK_RETRY: Duration = Duration::from_secs(1);
+/// What the path of a function begins with.
+const FUNCTION: &str = "/function/";
+
+/// The calls of a node, before their thread runs.
+pub(crate) struct Opened {
+    pub(crate) calls: Calls,
+    desk: Arc<Desk>,
+    running: usize,
+}
+
+/// Where the thread finds what there is to do.
+#[derive(Default)]
+struct Desk {
+    ended: SegQueue<Finished>,
+    stop: AtomicBool,
+    /// Set once the thread runs.
+    thread: OnceLock<Thread>,
+}
+
+impl Desk {
+    fn ring(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// Reads what calls there are.
+pub(crate) fn open(log: Arc<dyn Log>, options: &CallOptions) -> Result<Opened, calls::Error> {
+    let desk = Arc::new(Desk::default());
+    let bell = desk.clone();
+    let kept = calls::Options {
+        pending: options.pending,
+        retention: options.retention,
+        first_delay: options.first_delay,
+        dead_letter_retention: options.dead_letter_retention,
+        ..calls::Options::default()
+    };
+    Ok(Opened {
+        calls: Calls::open(log, kept, now(), move || bell.ring())?,
+        desk,
+        running: options.running,
+    })
+}
+
+/// The thread.
+pub(crate) struct Driver {
+    desk: Arc<Desk>,
+    thread: JoinHandle<()>,
+}
+
+impl Driver {
+    /// Runs calls from now on.
+    pub(crate) fn start(
+        opened: Opened,
+        shared: Arc<Shared>,
+        reader: Reader,
+        tracer: Option<Tracer>,
+    ) -> io::Result<Self> {
+        let Opened {
+            calls,
+            desk,
+            running: places,
+        } = opened;
+        let work = Work {
+            calls,
+            desk: desk.clone(),
+            shared,
+            reader,
+            tracer,
+            places,
+        };
+        let thread = thread::Builder::new()
+            .name("calls".into())
+            .spawn(move || work.run())?;
+        // A bell that rings before this is heard by nobody; the thread has looked at everything by then, or looks now.
+        let _ = desk.thread.set(thread.thread().clone());
+        desk.ring();
+        Ok(Self { desk, thread })
+    }
+
+    /// Notes what has ended, and ends. To be called when no core will answer any more: an attempt without an answer is taken
+    /// up by the next start.
+    pub(crate) fn stop(self) {
+        self.desk.stop.store(true, Ordering::SeqCst);
+        self.desk.ring();
+        // A panic is a bug that its own message tells.
+        let _ = self.thread.join();
+    }
+}
+
+struct Work {
+    calls: Calls,
+    desk: Arc<Desk>,
+    shared: Arc<Shared>,
+    reader: Reader,
+    tracer: Option<Tracer>,
+    /// Attempts that may still be begun.
+    places: usize,
+}
+
+impl Work {
+    fn run(mut self) {
+        let mut ended = Vec::new();
+        let mut maintained = Instant::now();
+        loop {
+            let stop = self.desk.stop.load(Ordering::SeqCst);
+            while let Some(one) = self.desk.ended.pop() {
+                self.places += 1;
+                ended.push(one);
+            }
+            let mut worked = self.finish(&mut ended);
+            if stop {
+                return;
+            }
+            if worked.is_ok() && !self.shared.is_draining() {
+                worked = self.begin();
+            }
+            if worked.is_ok() && maintained.elapsed() >= MAINTENANCE {
+                maintained = Instant::now();
+                worked = self.calls.maintain(now());
+            }
+            match worked {
+                Ok(()) => thread::park_timeout(self.pause(maintained)),
+                Err(error) => {
+                    tracing::error!(%error, "asynchronous calls stand still until their log can be written again");
+                    thread::park_timeout(DISK_RETRY);
+                }
+            }
+        }
+    }
+
+    /// Writes down what came of attempts, all with one flush.
+    fn finish(&self, ended: &mut Vec<Finished>) -> Result<(), calls::Error> {
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let verdicts = self.calls.finish(ended, now())?;
+        for (one, verdict) in ended.drain(..).zip(verdicts) {
+            if let (Verdict::Dead(cause), Outcome::Failed { reason, .. } | Outcome::Refused { reason }) =
+                (verdict, &one.outcome)
+            {
+                tracing::warn!(call = %one.id, attempt = one.number, ?cause, reason, "a call is a dead letter");
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), calls::Error> {
+        let due = self.calls.due(now(), self.places);
+        if due.is_empty() {
+            return Ok(());
+        }
+        for attempt in self.calls.begin(&due, now())? {
+            self.places -= 1;
+            self.attempt(attempt);
+        }
+        Ok(())
+    }
+
+    /// Until there is something to do, if no bell rings.
+    fn pause(&self, maintained: Instant) -> Duration {
+        let maintenance = MAINTENANCE.saturating_sub(maintained.elapsed());
+        match self.calls.next_due() {
+            Some(due) if self.places > 0 && !self.shared.is_draining() => maintenance.min(due.since(now())),
+            _ => maintenance,
+        }
+    }
+
+    fn attempt(&mut self, attempt: Attempt) {
+        let Attempt { id, number, request } = attempt;
+        let name = request.function.to_string();
+        let target = match self.reader.named(&name) {
+            Ok(target) => target,
+            Err(problem) => {
+                let outcome = Outcome::Failed {
+                    reason: problem.detail,
+                    retry: true,
+                };
+                self.desk.ended.push(Finished { id, number, outcome });
+                return self.desk.ring();
+            }
+        };
+        let (mut head, body) = unpack(id, &name, request);
+        let span = self
+            .tracer
+            .as_ref()
+            .and_then(|tracer| tracer.begin(&mut head, &target.grant().function, target.grant().version));
+        let (desk, tracer) = (self.desk.clone(), self.tracer.clone());
+        self.shared.submit(target, head, body, 0, move |core, answer| {
+            let sample = gateway::record_elsewhere(&answer, core);
+            let outcome = outcome(answer);
+            if let (Some(span), Some(tracer)) = (span, tracer) {
+                let status = match &outcome {
+                    Outcome::Succeeded(response) => Some(response.status),
+                    _ => None,
+                };
+                tracer.end(span, &sample, status);
+            }
+            desk.ended.push(Finished { id, number, outcome });
+            desk.ring();
+        });
+    }
+}
+
+/// A kept request, as a core takes it.
+fn unpack(id: CallId, name: &str, request: calls::Request) -> (Box<Head>, Bytes) {
+    let size = request
+        .headers
+        .iter()
+        .fold(request.target.len() + 64, |size, (name, value)| {
+            size + name.len() + value.len()
+        });
+    let mut builder = HeadBuilder::new(&request.method, &request.target, size);
+    for (name, value) in &request.headers {
+        builder.header(name, value);
+    }
+    let mut head = Box::new(builder.build(id.0));
+    head.set_script(FUNCTION.len() + name.len());
+    (head, request.body)
+}
+
+/// What an answer means for its call.
+fn outcome(answer: Answer) -> Outcome {
+    match answer.result {
+        Ok(response) => {
+            let status = response.head.as_ref().map_or(500, |head| head.status);
+            if status >= 500 {
+                return Outcome::Failed {
+                    reason: format!("the function answered with status {status}"),
+                    retry: true,
+                };
+            }
+            let headers = response.head.map_or_else(Vec::new, |head| {
+                let own =
+                    |(name, value): (std::borrow::Cow<'_, str>, Bytes)| (name.into_owned(), value.to_vec());
+                head.headers.into_iter().map(own).collect()
+            });
+            let body = match <[Bytes; 1]>::try_from(response.body.into_vec()) {
+                Ok([whole]) => whole,
+                Err(pieces) => pieces.concat().into(),
+            };
+            Outcome::Succeeded(Response {
+                status,
+                headers,
+                body,
+                omitted: None,
+            })
+        }
+        Err(Failure::Fault(fault)) => Outcome::Failed {
+            reason: fault.to_string(),
+            retry: true,
+        },
+        Err(Failure::Refused(refusal)) => Outcome::Refused {
+            reason: contract::Problem::of_refusal(refusal).detail,
+        },
+        Err(Failure::Platform(reason)) => Outcome::Failed {
+            reason: format!("the node failed to run the function: {reason}"),
+            retry: true,
+        },
+    }
+}
+
+/// The wall clock, as calls count it.
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
