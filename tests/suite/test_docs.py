@@ -25,8 +25,11 @@ from harness import MILLPOND, PATIENCE, ROOT, building_environment, cli, eventua
 
 PAGES = ROOT / "docs" / "src"
 MARKS = {"run", "fails", "up", "down", "output", "soon", "config", "file"}
-# Pages that need a program which not every machine has.
-NEEDS = {"tutorials/go.md": "go", "tutorials/js-http.md": "node"}
+# What some pages need, and whether it is here.
+NEEDS = {
+    "tutorials/go.md": ("go", shutil.which("go")),
+    "tutorials/js-http.md": ("Node 20", (ROOT / "build" / "templates" / "js-http.installed").exists()),
+}
 
 
 @dataclass
@@ -154,8 +157,9 @@ class Reader:
 @pytest.mark.limit(300)
 @pytest.mark.parametrize("page", [page for page in all_pages() if any("run" in block.marks for block in blocks(page))])
 def test_what_a_page_shows_happens(page, make_node, tmp_path):
-    if page in NEEDS and not shutil.which(NEEDS[page]):
-        pytest.skip(f"{NEEDS[page]} is not installed")
+    needed, is_here = NEEDS.get(page, (None, True))
+    if not is_here:
+        pytest.skip(f"{needed} is not installed")
     folder = tmp_path / "page"
     folder.mkdir()
     reader = Reader(make_node(), folder)
