@@ -40,8 +40,8 @@ use std::{
     thread,
 };
 use wasmtime::{
-    CacheStore, Config, Enabled, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig, Precompiled,
-    component::Component,
+    CacheStore, Config, Enabled, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig,
+    Precompiled, component::Component,
 };
 
 /// What the engine may use of the host.

@@ -4,6 +4,7 @@
 mod crashes;
 mod deployments;
 mod durability;
+mod pieces;
 
 use crate::{Error, Options, Plan, Registry, Stored, Version, disk::digest_of};
 use bytes::Bytes;
@@ -29,6 +30,8 @@ use tempfile::TempDir;
 struct TinyEngine {
     fingerprint: String,
     compiled: AtomicUsize,
+    /// How often there were pieces.
+    with_pieces: AtomicUsize,
     loaded: AtomicUsize,
 }
 
@@ -45,6 +48,12 @@ impl Engine for TinyEngine {
     }
     fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
         self.compiled.fetch_add(1, Ordering::SeqCst);
+        if let Some(path) = code.pieces {
+            if path.exists() {
+                self.with_pieces.fetch_add(1, Ordering::SeqCst);
+            }
+            std::fs::write(path, "pieces").map_err(|error| PrepareError::Compiler(error.to_string()))?;
+        }
         match code.bytes {
             b"poison" => panic!("this compiler has a fault"),
             b"malformed" => Err(PrepareError::Malformed("it is not code".to_owned())),
