@@ -55,6 +55,16 @@ def guest(name, variant=None):
     return code
 
 
+def certificate(folder, name):
+    """A certificate for this machine that is its own root, and its key. The name tells it from others."""
+    folder.mkdir(exist_ok=True)
+    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]
+    command += ["-keyout", key, "-out", cert, "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)
+    return cert, key
+
+
 def clean_environment():
     """This process's, without what a node or the command would obey."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("MILLPOND_", "RUST_LOG"))}
@@ -247,6 +257,7 @@ class Node:
         announced = self._announcement()
         self.listen = _address(announced["listen"])
         self.admin = _address(announced["admin"])
+        self.tls = _address(announced["tls"]) if "tls" in announced else None
         if ready:
             eventually(lambda: self.control("GET", "/readyz").status == 200, "the node is ready")
         return self
@@ -376,7 +387,7 @@ def cli(*words, admin=None, folder=ROOT, given=None, token=None):
 
 
 def _address(url):
-    host, _, port = url.removeprefix("http://").rpartition(":")
+    host, _, port = url.partition("://")[2].rpartition(":")
     return host, int(port)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness import MILLPOND, PATIENCE, ROOT, building_environment, cli, eventually
+from harness import MILLPOND, PATIENCE, ROOT, building_environment, certificate, cli, eventually
 
 PAGES = ROOT / "docs" / "src"
 MARKS = {"run", "fails", "up", "down", "output", "soon", "config", "file"}
@@ -192,8 +192,13 @@ def test_the_configuration_has_every_key(make_node, tmp_path):
     assert refused.returncode == 2
     known = set(re.findall(r"`([a-z_]+)`", refused.stderr.decode().partition("expected")[2]))
     assert set(shown) == known
-    # The ports are the harness's. The token holds.
-    node = make_node(config=block.text, token=None)
+    # The ports are the harness's, and so is the certificate. The token holds.
+    pair = dict(zip(("certificate", "key"), certificate(tmp_path, "docs"), strict=True)) | {"listen": "127.0.0.1:0"}
+    text = block.text
+    for key, value in pair.items():
+        text = text.replace(f'"{shown["tls"][key]}"', f'"{value}"')
+    node = make_node(config=text, token=None)
+    assert node.tls
     assert node.control("GET", "/v1/node").problem(401, "unauthorized")
     assert node.control("GET", "/v1/node", headers={"Authorization": f"Bearer {shown['admin_token']}"}).status == 200
 

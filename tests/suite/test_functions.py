@@ -82,7 +82,7 @@ def test_nothing_of_the_host_is_visible(suite):
     assert [what for what, _, came in attempts if came != "refused"] == []
     # Of the environment only what the request and the manifest say.
     names = environment(suite.call("env")).keys()
-    allowed = {"GATEWAY_INTERFACE", "PATH_INFO", "QUERY_STRING", "REMOTE_ADDR", "REMOTE_HOST", "REQUEST_METHOD", "SCRIPT_NAME"}
+    allowed = {"GATEWAY_INTERFACE", "PATH_INFO", "QUERY_STRING", "REMOTE_ADDR", "REMOTE_HOST", "REQUEST_METHOD", "REQUEST_SCHEME", "SCRIPT_NAME"}
     allowed |= {"CONTENT_LENGTH", "CONTENT_TYPE"}
     assert [n for n in names if n not in allowed and not n.startswith(("HTTP_", "MILLPOND_", "SERVER_"))] == []
     assert not names & os.environ.keys() - {"HTTP_PROXY"}

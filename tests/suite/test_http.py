@@ -244,7 +244,6 @@ def test_an_unknown_encoding_and_version_are_refused(suite):
     for data, status in (
         (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n", (400, 501)),
         (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", (400, 505)),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", (400, 505)),
         (b"CONNECT example.org:443 HTTP/1.1\r\nHost: x\r\n\r\n", (400, 405, 501)),
         (HEAD + b"Expect: 200-maybe\r\nContent-Length: 1\r\n\r\nx", (417,)),
     ):

@@ -180,7 +180,9 @@ impl TlsOptions {
         ];
         let of = |wanted: bool| {
             let keys = keys.iter().filter(|(_, there)| *there == wanted);
-            keys.map(|(key, _)| format!("`{key}`")).collect::<Vec<_>>().join(" and ")
+            keys.map(|(key, _)| format!("`{key}`"))
+                .collect::<Vec<_>>()
+                .join(" and ")
         };
         match (of(true), of(false)) {
             (there, missing) if !there.is_empty() && !missing.is_empty() => Err(ConfigError::Value(format!(
@@ -245,8 +247,13 @@ mod tests {
         let whole = "[tls]\nlisten = \"127.0.0.1:443\"\ncertificate = \"c.pem\"\nkey = \"k.pem\"";
         assert_eq!(load(whole).unwrap().tls.key, Some("k.pem".into()));
         let error = load("[tls]\ncertificate = \"c.pem\"").unwrap_err().to_string();
-        assert!(error.contains("`certificate` without `listen` and `key`"), "{error}");
-        let error = load(&format!("listen = \"127.0.0.1:443\"\n{whole}")).unwrap_err().to_string();
+        assert!(
+            error.contains("`certificate` without `listen` and `key`"),
+            "{error}"
+        );
+        let error = load(&format!("listen = \"127.0.0.1:443\"\n{whole}"))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("port of its own"), "{error}");
     }
 }

@@ -344,6 +344,14 @@ impl Node {
     }
 }
 
+/// Whether the files that TLS needs can be used, as [`Node::start`] would find.
+pub fn check_tls(options: &TlsOptions) -> Result<(), Error> {
+    if let (Some(certificate), Some(key)) = (&options.certificate, &options.key) {
+        proxy::Certificates::load(certificate, key)?;
+    }
+    Ok(())
+}
+
 /// All engines of this node; a manifest's `engine` names one.
 fn engines(config: &Config) -> Result<Vec<Arc<dyn Engine>>, Error> {
     let sandboxes = match config.sandboxes {

@@ -37,7 +37,9 @@ pub(crate) struct Door {
 impl Door {
     /// Binds the port and reads the files, if the configuration names them.
     pub(crate) fn open(options: &TlsOptions) -> Result<Option<Self>, Error> {
-        let (Some(listen), Some(certificate), Some(key)) = (options.listen, &options.certificate, &options.key) else {
+        let (Some(listen), Some(certificate), Some(key)) =
+            (options.listen, &options.certificate, &options.key)
+        else {
             return Ok(None);
         };
         let certificates = Certificates::load(certificate, key)?;
@@ -145,7 +147,14 @@ impl Protocols {
             ..Options::default()
         };
         let (draining, drained) = watch::channel(false);
-        let served = proxy::serve(dial(ways.adoption), options, secure, ways.arrivals, drained, counts);
+        let served = proxy::serve(
+            dial(ways.adoption),
+            options,
+            secure,
+            ways.arrivals,
+            drained,
+            counts,
+        );
         let served = runtime.spawn(async move {
             if let Err(error) = served.await {
                 // Nobody listens only when the node has ended already.
@@ -166,9 +175,7 @@ impl Protocols {
 
     /// To be called when the cores have ended: lets clients read what they are owed.
     pub(crate) fn stop(self) {
-        let Self {
-            runtime, served, ..
-        } = self;
+        let Self { runtime, served, .. } = self;
         let ended = runtime.block_on(async { tokio::time::timeout(GRACE, served).await });
         if ended.is_err() {
             tracing::warn!("clients of TLS or HTTP/2 did not read their answers in time, and were dropped");
@@ -202,7 +209,10 @@ fn dial(adoption: Adoption) -> Dial {
         if adoption.adopt(theirs, origin) {
             Ok(UnixStream::from(ours))
         } else {
-            Err(io::Error::new(io::ErrorKind::ConnectionRefused, "no core takes connections"))
+            Err(io::Error::new(
+                io::ErrorKind::ConnectionRefused,
+                "no core takes connections",
+            ))
         }
     })
 }
@@ -215,14 +225,20 @@ fn render(counts: &Counts, page: &mut Exposition) {
         "TLS handshakes, by how they ended.",
     )
     .sample(&[("outcome", "ok")], counts.handshakes.load(Ordering::Relaxed))
-    .sample(&[("outcome", "failed")], counts.failed_handshakes.load(Ordering::Relaxed));
+    .sample(
+        &[("outcome", "failed")],
+        counts.failed_handshakes.load(Ordering::Relaxed),
+    );
     page.family(
         Kind::Counter,
         "millpond_tls_certificate_reloads_total",
         "New TLS certificates, by whether they could be used.",
     )
     .sample(&[("outcome", "ok")], counts.reloads.load(Ordering::Relaxed))
-    .sample(&[("outcome", "failed")], counts.failed_reloads.load(Ordering::Relaxed));
+    .sample(
+        &[("outcome", "failed")],
+        counts.failed_reloads.load(Ordering::Relaxed),
+    );
     page.family(
         Kind::Gauge,
         "millpond_proxy_connections_open",

@@ -7,6 +7,7 @@ use crate::{
 use bytes::Bytes;
 use contract::Origin;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use hyper::{Request, Response, body::Incoming, client, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::{
@@ -24,9 +25,10 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::UnixStream,
+    runtime::Handle,
     sync::{Notify, OwnedSemaphorePermit, watch},
     task::JoinHandle,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 /// Fields of one message, compressed, take this at most. More than the gateway takes, so that it is the gateway that says so.
@@ -90,18 +92,19 @@ where
     });
     let connection = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);
-    tokio::select! {
+    let abused = tokio::select! {
         // An error is the client's, and it knows.
         _ = connection.as_mut() => return,
-        () = idle(&mut watched, timeouts.idle) => {}
-        () = shared.abused.notified() => {}
-        () = drained(&mut draining) => {}
-    }
+        () = idle(&mut watched, timeouts.idle) => false,
+        () = shared.abused.notified() => true,
+        () = drained(&mut draining) => false,
+    };
     // It says GOAWAY, and goes on until the streams are done and the client knows; a client that does not say so is left.
     connection.as_mut().graceful_shutdown();
     tokio::select! {
         _ = connection => {}
-        () = idle(&mut watched, timeouts.linger) => {}
+        () = idle(&mut watched, timeouts.linger), if !abused => {}
+        () = sleep(timeouts.linger), if abused => {}
     }
 }
 
@@ -199,8 +202,57 @@ async fn try_exchange(
     };
     let (mut parts, body) = request.into_parts();
     forward::request(&mut parts, !body.is_end_stream());
+    let body = Upload {
+        body: Some(body),
+        linger: connection.inner.options.timeouts.linger,
+    };
     let response = sender.send_request(Request::from_parts(parts, body)).await?;
     Ok((response, wire))
+}
+
+/// A request's body. A gateway that answers before it has all of it takes no more; then the rest is discarded for a moment, as
+/// the gateway does on a client's own connection, because many clients take the reset of a stream for an error although the
+/// answer was complete (RFC 9113, section 8.1).
+struct Upload {
+    body: Option<Incoming>,
+    linger: Duration,
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.get_mut().body {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(mut body) = self.body.take().filter(|body| !body.is_end_stream())
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let linger = self.linger;
+            runtime.spawn(async move {
+                let discard = async { while let Some(Ok(_)) = body.frame().await {} };
+                let _ = timeout(linger, discard).await;
+            });
+        }
+    }
 }
 
 /// An answer's body, and what ends with it.

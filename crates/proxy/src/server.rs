@@ -302,7 +302,13 @@ async fn secured(
         }
         acceptor.accept(socket).await
     });
-    let stream = match shaken.await {
+    let mut ending = draining.clone();
+    let shaken = tokio::select! {
+        shaken = shaken => shaken,
+        // Who is quick still gets an answer.
+        () = async { drained(&mut ending).await; sleep(timeouts.linger).await } => return,
+    };
+    let stream = match shaken {
         Ok(Ok(stream)) => {
             inner.counts.handshakes.fetch_add(1, Ordering::Relaxed);
             stream

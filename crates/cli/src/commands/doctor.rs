@@ -4,17 +4,24 @@ use crate::{
     probe::{self, Finding, State},
 };
 use clap::Args;
+use node::{Config, Overrides};
 use serde_json::json;
+use std::path::{Path, PathBuf};
 
 /// Look at this machine: what Millpond can use here, and how to get what is missing
 ///
 /// Nothing is changed and no privilege is needed. The exit code is 1 if `millpond serve` cannot work here.
 #[derive(Args, Debug)]
-pub(crate) struct Doctor {}
+pub(crate) struct Doctor {
+    /// Look at what this configuration file needs, too
+    #[arg(long, value_name = "FILE", env = "MILLPOND_CONFIG")]
+    config: Option<PathBuf>,
+}
 
 impl Doctor {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
-        let findings = probe::all();
+        let mut findings = probe::all();
+        findings.push(tls(self.config.as_deref())?);
         output.answer(&json!(findings), || report(&findings))?;
         let broken: Vec<&str> = findings
             .iter()
@@ -33,6 +40,28 @@ impl Doctor {
             ))
         }
     }
+}
+
+/// Where TLS listens, and whether it has something to show.
+fn tls(config: Option<&Path>) -> Result<Finding, Failure> {
+    let config = Config::load(config, &Overrides::default())
+        .map_err(|error| Failure::usage(error.to_string(), "see `millpond doctor --help`"))?;
+    let finding = |state, found| Finding {
+        capability: "TLS",
+        state,
+        found,
+        needed_for: "clients beyond this machine",
+        remedy: "mend the files that [tls] of the configuration names".to_owned(),
+        required: state == State::Missing,
+    };
+    Ok(match (config.tls.listen, node::check_tls(&config.tls)) {
+        (None, _) => finding(
+            State::Ok,
+            "not configured: set [tls], or use `serve --tls-listen`".to_owned(),
+        ),
+        (Some(listen), Ok(())) => finding(State::Ok, format!("at https://{listen}")),
+        (Some(listen), Err(error)) => finding(State::Missing, format!("at https://{listen}: {error}")),
+    })
 }
 
 fn report(findings: &[Finding]) -> String {

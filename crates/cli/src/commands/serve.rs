@@ -75,7 +75,8 @@ impl Serve {
             LogFormat::Text => telemetry::Format::Text,
             LogFormat::Json => telemetry::Format::Json,
         };
-        let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
+        // What `h2` warns of, its clients decide.
+        let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info,h2=error".to_owned());
         let exporter = Options::from_variables(|name| env::var(name).ok())
             .map_err(|error| Failure::usage(error.to_string(), "see `millpond serve --help`"))?
             .map(Exporter::start)

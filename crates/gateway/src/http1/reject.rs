@@ -53,7 +53,7 @@ macro_rules! rejects {
 rejects! {
     TLS = 400 "http-tls"
         "a TLS handshake arrived at a port that speaks clear text HTTP"
-        "use http:// instead of https://, or put a proxy that ends TLS in front of this node";
+        "use http:// instead of https://, or the port of --tls-listen";
     LINE_ENDING = 400 "http-line-ending"
         "a line of the request does not end in carriage return and line feed"
         "end every line with \\r\\n";
@@ -67,8 +67,8 @@ rejects! {
         "the request is not HTTP/1.1 or HTTP/1.0"
         "use HTTP/1.1";
     PREFACE = 505 "http-version"
-        "the request is the preface of HTTP/2, which this port does not speak"
-        "use HTTP/1.1; with curl, leave out --http2-prior-knowledge";
+        "the preface of HTTP/2 came where HTTP/1.1 is spoken already"
+        "begin a connection with it; through TLS, offer `h2` by ALPN";
     METHOD_UNKNOWN = 501 "http-method"
         "this method is not implemented here"
         "CONNECT is for proxies; other methods have at most 32 characters";
