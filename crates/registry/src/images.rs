@@ -185,7 +185,9 @@ impl Images {
             _ => shared,
         };
         let started = Instant::now();
-        let compiled = compile(&*kept.engine, &bytes, pieces.as_deref()).map_err(LoadError::Refused)?;
+        let compiled = tracing::info_span!("compile", %function)
+            .in_scope(|| compile(&*kept.engine, &bytes, pieces.as_deref()))
+            .map_err(LoadError::Refused)?;
         self.measure(ImagePhase::Compile, started);
         drop(bytes);
         self.keep(&place, code, &compiled)?;
