@@ -38,7 +38,7 @@ pub enum Body {
 
 impl Body {
     /// Its bytes, if it is here.
-    pub fn len(&self) -> Option<usize> {
+    pub fn known_length(&self) -> Option<usize> {
         match self {
             Self::Whole(bytes) => Some(bytes.len()),
             Self::Stream(_) => None,

@@ -1,8 +1,11 @@
 //! One connection: where it is in its requests, and what it still has to write.
 
-use crate::http1::{ChunkDecoder, Fed, Framing, Reject};
+use crate::{
+    http1::{ChunkDecoder, Fed, Framing, Reject},
+    streams::{self, Download, Upload},
+};
 use bytes::Bytes;
-use contract::{FunctionRef, Head, Origin, Problem, RequestId, VersionNumber};
+use contract::{Fault, FunctionRef, Head, Origin, Problem, RequestId, Trailers, VersionNumber};
 use lambda::{Invoke, Rejection};
 use rustix::{
     fd::OwnedFd,
@@ -29,6 +32,16 @@ pub(crate) struct Connection {
     pub(crate) later: Option<FunctionRef>,
     /// The worker has a request of this connection.
     pub(crate) in_work: bool,
+    /// What it answers is not wanted: the client was told something else.
+    pub(crate) disowned: bool,
+    /// The rest of that request's body.
+    pub(crate) upload: Option<Box<Upload>>,
+    /// Bytes of that body, if it is streamed.
+    pub(crate) uploaded: u64,
+    /// The response to it, if that comes in pieces.
+    pub(crate) download: Option<Box<Download>>,
+    /// Why the response that it gave cannot be said.
+    pub(crate) fault: Option<Fault>,
     /// That request, if its trace is exported.
     pub(crate) span: Option<Box<Span>>,
     /// It was not admitted, and this was recorded of it.
@@ -85,9 +98,36 @@ pub(crate) struct Incoming {
     framing: Rest,
 }
 
-enum Rest {
-    Length(usize),
+/// What is missing of a body.
+pub(crate) enum Rest {
+    Length(u64),
     Chunked(ChunkDecoder),
+}
+
+impl Rest {
+    /// Takes what has arrived and appends the body's bytes to `body`.
+    pub(crate) fn take(&mut self, bytes: &[u8], body: &mut Vec<u8>, limit: u64) -> Result<Fed, Reject> {
+        match self {
+            Self::Length(missing) => {
+                let consumed = usize::try_from(*missing).unwrap_or(usize::MAX).min(bytes.len());
+                body.extend_from_slice(&bytes[..consumed]);
+                *missing -= consumed as u64;
+                Ok(Fed {
+                    consumed,
+                    done: *missing == 0,
+                })
+            }
+            Self::Chunked(decoder) => decoder.feed(bytes, body, limit),
+        }
+    }
+
+    /// What came behind the body, once that is complete.
+    pub(crate) fn trailers(&self) -> Trailers {
+        match self {
+            Self::Length(_) => Trailers::new(),
+            Self::Chunked(decoder) => streams::parse_trailers(decoder.trailers()),
+        }
+    }
 }
 
 /// How the request in work wants to be answered.
@@ -96,6 +136,8 @@ pub(crate) struct Manner {
     pub(crate) keep_alive: bool,
     pub(crate) http10: bool,
     pub(crate) to_head: bool,
+    /// The client reads trailers.
+    pub(crate) trailers: bool,
 }
 
 /// What a request came to, before it is written.
@@ -145,8 +187,13 @@ impl Incoming {
             Framing::Length(length) if length > limit => return Err(length),
             // Bounded by the limit, which fits an address space.
             Framing::Length(length) => {
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                (Rest::Length(length), length.min(MOST_AHEAD))
+                let capacity = usize::try_from(length).unwrap_or(usize::MAX);
+                let most = if target.streams() {
+                    streams::COLLECTED
+                } else {
+                    MOST_AHEAD
+                };
+                (Rest::Length(length), capacity.min(most))
             }
             Framing::Chunked => (Rest::Chunked(ChunkDecoder::new()), 0),
         };
@@ -161,18 +208,22 @@ impl Incoming {
 
     /// Takes what has arrived; says how much, and whether the body is complete.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Fed, Reject> {
-        match &mut self.framing {
-            Rest::Length(missing) => {
-                let consumed = bytes.len().min(*missing);
-                self.body.extend_from_slice(&bytes[..consumed]);
-                *missing -= consumed;
-                Ok(Fed {
-                    consumed,
-                    done: *missing == 0,
-                })
-            }
-            Rest::Chunked(decoder) => decoder.feed(bytes, &mut self.body, self.limit),
-        }
+        self.framing.take(bytes, &mut self.body, self.limit)
+    }
+
+    /// Whether its function is better told of it before it is complete, or of what came behind it.
+    pub(crate) fn streams(&self, done: bool) -> bool {
+        let worth = match (&self.framing, done) {
+            (_, false) => self.body.len() >= streams::COLLECTED,
+            (Rest::Chunked(decoder), true) => !decoder.trailers().is_empty(),
+            (Rest::Length(_), true) => false,
+        };
+        worth && self.target.streams()
+    }
+
+    /// Splits it into what is sent on, and what decodes the rest.
+    pub(crate) fn split(self) -> (Arc<Target>, Box<Head>, Vec<u8>, Rest) {
+        (self.target, self.head, self.body, self.framing)
     }
 }
 
@@ -207,6 +258,48 @@ impl Output {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.written == self.head.len() && self.bodies.is_empty()
+    }
+
+    /// Bytes that are not written.
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() - self.written + self.bodies.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// Where the output ends now.
+    pub(crate) fn mark(&self) -> (usize, usize) {
+        (self.head.len(), self.bodies.len())
+    }
+
+    /// Takes back what was added since [`Output::mark`], none of which has been written.
+    pub(crate) fn rewind(&mut self, (head, bodies): (usize, usize)) {
+        self.head.truncate(head);
+        self.bodies.truncate(bodies);
+    }
+
+    /// A chunk (RFC 9112, section 7.1).
+    pub(crate) fn chunk(&mut self, piece: Bytes) {
+        let size = format!("{:x}\r\n", piece.len());
+        if self.bodies.is_empty() && piece.len() <= COPIED {
+            self.head.extend_from_slice(size.as_bytes());
+            self.head.extend_from_slice(&piece);
+            self.head.extend_from_slice(b"\r\n");
+        } else {
+            self.bodies.push_back(size.into_bytes().into());
+            self.bodies.push_back(piece);
+            self.bodies.push_back(Bytes::from_static(b"\r\n"));
+        }
+    }
+
+    /// The last chunk, and what trails it.
+    pub(crate) fn last_chunk<'a>(&mut self, trailers: impl IntoIterator<Item = (&'a str, &'a [u8])>) {
+        let mut last = b"0\r\n".to_vec();
+        for (name, value) in trailers {
+            for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+                last.extend_from_slice(part);
+            }
+        }
+        last.extend_from_slice(b"\r\n");
+        self.body(last.into());
     }
 
     /// Writes what the socket takes. `Ok(true)` if that was all.
@@ -272,6 +365,11 @@ impl Connection {
             invoke: None,
             later: None,
             in_work: false,
+            disowned: false,
+            upload: None,
+            uploaded: 0,
+            download: None,
+            fault: None,
             span: None,
             refused: None,
             status: 0,
@@ -279,6 +377,7 @@ impl Connection {
                 keep_alive: true,
                 http10: false,
                 to_head: false,
+                trailers: false,
             },
             output: Output::default(),
             since: now,

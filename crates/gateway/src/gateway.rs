@@ -8,10 +8,11 @@ use crate::{
     invoke,
     later::{self, Inbox, Kept, Later},
     respond,
+    streams::{Download, Upload},
 };
 use bytes::Bytes;
 use calls::SubmitError;
-use contract::{CoreId, FunctionRef, Head, Origin, Problem, RequestId};
+use contract::{Body, CoreId, FunctionRef, Head, Origin, Problem, RequestId};
 use dispatcher::{Reader, Unrouted};
 use lambda::{Invoke, Kind, Rejection};
 use rustix::{buffer::spare_capacity, fd::OwnedFd, io::Errno};
@@ -27,7 +28,7 @@ use telemetry::{
     metrics::CoreMetrics,
     otlp::{Span, Tracer},
 };
-use worker::{Answer, Front, Intake, Invocation, Opening, Poller, Readiness, Target};
+use worker::{Answer, Failure, Front, Intake, Invocation, Opening, Poller, Readiness, Target};
 
 /// What the edge takes.
 #[derive(Clone, Debug)]
@@ -251,7 +252,9 @@ impl Gateway {
     /// Takes the connections that something else of the node brings. There is no room for more than the limit: what is over
     /// it is closed at once, for its other end to say so to the client.
     fn adopt(&mut self, poller: &Poller, now: Instant) {
-        while let Some(Adopted { socket, origin }) = self.edge.adopted.as_ref().and_then(adoption::Intake::next) {
+        while let Some(Adopted { socket, origin }) =
+            self.edge.adopted.as_ref().and_then(adoption::Intake::next)
+        {
             if self.connections.len() < self.edge.options.connections {
                 self.open(poller, socket, origin, connection::Kind::Adopted, now);
             }
@@ -280,7 +283,10 @@ impl Gateway {
     /// Lets a connection go that goes on in HTTP/2. `false` if it does not.
     fn leave(&mut self, poller: &Poller, token: u64) -> bool {
         let leaving = |connection: &Connection| matches!(connection.phase, Phase::Leaving(_));
-        if !self.connection(token).is_some_and(|connection| leaving(connection)) {
+        if !self
+            .connection(token)
+            .is_some_and(|connection| leaving(connection))
+        {
             return false;
         }
         if let Some(connection) = self.connections.try_remove(slot_of(token)) {
@@ -367,7 +373,8 @@ impl Gateway {
                 connection.ended = true;
                 return match connection.phase {
                     // Someone who has sent a whole request may close their side and still wait for the answer.
-                    Phase::Working | Phase::Leaving(_) => true,
+                    Phase::Working => connection.upload.is_none(),
+                    Phase::Leaving(_) => true,
                     Phase::Head | Phase::Body(_) | Phase::Lingering => false,
                 };
             }
@@ -403,18 +410,14 @@ impl Gateway {
         let Some(connection) = connections.get_mut(slot_of(token)).filter(|c| c.token == token) else {
             return true;
         };
-        if let Some(reply) = connection.reply.take() {
-            let now = Instant::now();
-            if intake.is_draining() {
-                connection.manner.keep_alive = false;
-            }
-            let date = edge.clock.at(now);
-            let sample = respond::respond(connection, reply, edge.core, date, now);
-            if let (Some(span), Some(sample), Some(tracer)) =
-                (connection.span.take(), sample, &edge.options.tracer)
-            {
-                tracer.end(span, &sample, Some(connection.status));
-            }
+        if let Some(upload) = &mut connection.upload
+            && upload.is_full()
+            && upload.has_opened(&intake.stirrer(token))
+        {
+            edge.take_buffered(connection, intake, dirty);
+        }
+        if !edge.produce(connection, intake) {
+            return false;
         }
         let mut sent = 0;
         let result = connection.output.write(&connection.socket, &mut sent);
@@ -423,24 +426,40 @@ impl Gateway {
             connection.since = intake.now;
         }
         match result {
-            Err(_) => false,
-            Ok(false) => true,
-            Ok(true) => match connection.phase {
-                Phase::Working if !connection.in_work && connection.reply.is_none() => {
-                    if !connection.manner.keep_alive {
-                        if connection.ended {
-                            return false;
-                        }
-                        connection.linger();
-                        return true;
-                    }
-                    connection.phase = Phase::Head;
-                    connection.since = intake.now;
-                    edge.take_buffered(connection, intake, dirty);
-                    !(connection.ended && connection.is_idle())
+            Err(_) => return false,
+            Ok(false) => return true,
+            Ok(true) => {}
+        }
+        if connection
+            .download
+            .as_ref()
+            .is_some_and(|download| download.is_busy())
+        {
+            // The next turn goes on with it: others come between.
+            intake.stirrer(token).wake();
+            return true;
+        }
+        match connection.phase {
+            Phase::Working
+                if !connection.in_work && connection.reply.is_none() && connection.download.is_none() =>
+            {
+                if connection.upload.take().is_some() {
+                    // Its function has answered without reading all of it.
+                    connection.manner.keep_alive = false;
                 }
-                _ => true,
-            },
+                if !connection.manner.keep_alive {
+                    if connection.ended {
+                        return false;
+                    }
+                    connection.linger();
+                    return true;
+                }
+                connection.phase = Phase::Head;
+                connection.since = intake.now;
+                edge.take_buffered(connection, intake, dirty);
+                !(connection.ended && connection.is_idle())
+            }
+            _ => true,
         }
     }
 
@@ -452,7 +471,10 @@ impl Gateway {
         let Some(connection) = self.connection(token) else {
             return;
         };
-        let full = connection.input.len() >= AHEAD && matches!(connection.phase, Phase::Working);
+        let full = match &connection.upload {
+            Some(upload) => upload.is_full(),
+            None => connection.input.len() >= AHEAD && matches!(connection.phase, Phase::Working),
+        };
         let wanted = Watched {
             input: !connection.ended && !full,
             output: !connection.output.is_empty(),
@@ -467,12 +489,7 @@ impl Gateway {
 }
 
 impl Edge {
-    fn take_buffered(
-        &mut self,
-        connection: &mut Connection,
-        intake: &mut Intake<'_>,
-        dirty: &mut Vec<u64>,
-    ) {
+    fn take_buffered(&mut self, connection: &mut Connection, intake: &mut Intake<'_>, dirty: &mut Vec<u64>) {
         if connection.input.is_empty() {
             return;
         }
@@ -497,22 +514,44 @@ impl Edge {
         let mut at = 0;
         loop {
             match &mut connection.phase {
-                Phase::Working | Phase::Leaving(_) => return at,
+                Phase::Leaving(_) => return at,
                 Phase::Lingering => return bytes.len(),
+                Phase::Working => {
+                    let upload = connection.upload.as_mut();
+                    let Some(upload) = upload.filter(|upload| at < bytes.len() && !upload.is_full()) else {
+                        return at;
+                    };
+                    connection.since = intake.now;
+                    match upload.take(&bytes[at..], &intake.stirrer(connection.token)) {
+                        Ok((fed, length)) => {
+                            at += fed.consumed;
+                            connection.uploaded += length as u64;
+                            if fed.done {
+                                connection.upload = None;
+                            }
+                        }
+                        Err(reject) => {
+                            let id = self.ids.next();
+                            self.disown(connection);
+                            self.reject(connection, &reject, id, intake.now, dirty);
+                            return bytes.len();
+                        }
+                    }
+                }
                 Phase::Body(incoming) => {
                     connection.since = intake.now;
                     let (id, fed) = (incoming.head.id, incoming.take(&bytes[at..]));
                     match fed {
                         Ok(fed) => {
                             at += fed.consumed;
-                            if !fed.done {
+                            let streams = incoming.streams(fed.done)
+                                && connection.invoke.is_none()
+                                && connection.later.is_none();
+                            if !fed.done && !streams {
                                 return at;
                             }
                             if let Some(incoming) = connection.take_incoming() {
-                                let Incoming {
-                                    target, head, body, ..
-                                } = *incoming;
-                                self.submit(connection, target, head, Bytes::from(body), intake, dirty);
+                                self.pass(connection, *incoming, fed.done, streams, intake, dirty);
                             }
                         }
                         Err(reject) => {
@@ -558,6 +597,7 @@ impl Edge {
                                 keep_alive: request.keep_alive,
                                 http10: request.http10,
                                 to_head: request.head.method() == "HEAD",
+                                trailers: request.trailers,
                             };
                             let mut head = request.head;
                             head.origin = connection.origin;
@@ -573,6 +613,94 @@ impl Edge {
                 }
             }
         }
+    }
+
+    /// Submits a request whose body is complete, or as much of it as is collected before it is streamed.
+    fn pass(
+        &mut self,
+        connection: &mut Connection,
+        incoming: Incoming,
+        done: bool,
+        streams: bool,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
+        let limit = incoming.limit;
+        let (target, head, body, rest) = incoming.split();
+        if !streams {
+            return self.submit(connection, target, head, Bytes::from(body).into(), intake, dirty);
+        }
+        connection.uploaded = body.len() as u64;
+        let (sender, receiver) = worker::flow();
+        if done {
+            sender.send(body.into());
+            sender.end(rest.trailers());
+        } else {
+            connection.upload = Some(Box::new(Upload::new(sender, body, rest, limit)));
+        }
+        let body = Body::Stream(Box::new(receiver));
+        self.submit(connection, target, head, body, intake, dirty);
+    }
+
+    /// What the request in work will answer is not wanted any more.
+    fn disown(&mut self, connection: &mut Connection) {
+        connection.disowned = connection.in_work;
+        connection.in_work = false;
+        if let Some(mut upload) = connection.upload.take() {
+            upload.fail();
+        }
+        if let Some(span) = connection.span.take() {
+            self.orphans.insert(connection.token, span);
+        }
+    }
+
+    /// Puts what the request has come to into the output. `false` if the connection is to be closed.
+    fn produce(&mut self, connection: &mut Connection, intake: &Intake<'_>) -> bool {
+        if let Some(download) = &mut connection.download {
+            let date = self.clock.at(intake.now);
+            if intake.is_draining() && download.is_unsaid() {
+                connection.manner.keep_alive = false;
+            }
+            let (output, manner) = (&mut connection.output, &mut connection.manner);
+            if let Err(fault) = download.pump(output, manner, date, &intake.stirrer(connection.token)) {
+                // Its function is told so by the end of its flow; its answer is this.
+                connection.download = None;
+                connection.fault = Some(fault);
+            } else if download.is_broken() && !download.is_unsaid() {
+                return false;
+            }
+        }
+        let is_over = |download: &Download| download.is_ended() || download.is_broken();
+        let over = connection.download.as_deref().is_none_or(is_over);
+        let ready = |reply: &mut Reply| over || !matches!(reply, Reply::Answer(_));
+        let Some(mut reply) = connection.reply.take_if(ready) else {
+            return true;
+        };
+        let now = Instant::now();
+        if intake.is_draining() || connection.upload.is_some() {
+            connection.manner.keep_alive = false;
+        }
+        let date = self.clock.at(now);
+        if let Reply::Answer(answer) = &mut reply {
+            answer.request_bytes += mem::take(&mut connection.uploaded);
+            if let Some(fault) = connection.fault.take() {
+                answer.result = Err(Failure::Fault(fault));
+            }
+        }
+        let (sample, complete) = match (connection.download.take(), reply) {
+            (Some(download), Reply::Answer(answer)) if !download.is_unsaid() => {
+                respond::conclude(connection, *download, &answer, self.core, now)
+            }
+            // Too late to say anything but that it broke off.
+            (Some(download), _) if !download.is_unsaid() => (None, false),
+            (_, reply) => (respond::respond(connection, reply, self.core, date, now), true),
+        };
+        if let (Some(span), Some(sample), Some(tracer)) =
+            (connection.span.take(), sample, &self.options.tracer)
+        {
+            tracer.end(span, &sample, Some(connection.status));
+        }
+        complete
     }
 
     /// A head is here: finds out what it means.
@@ -638,7 +766,8 @@ impl Edge {
         let name = later::name(head.path()).unwrap_or_default().to_owned();
         let found = self.reader.named(&name).and_then(|target| {
             let reference = name.parse::<FunctionRef>();
-            let reference = reference.map_err(|error| Problem::new(400, "function-name", error.to_string(), ""))?;
+            let reference =
+                reference.map_err(|error| Problem::new(400, "function-name", error.to_string(), ""))?;
             Ok((target, reference))
         });
         match found {
@@ -663,7 +792,10 @@ impl Edge {
     }
 
     /// Submits a request that has no body, or waits for the body.
-    #[expect(clippy::too_many_arguments, reason = "they are one request's parts, on its way through the edge")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they are one request's parts, on its way through the edge"
+    )]
     fn take_body(
         &mut self,
         connection: &mut Connection,
@@ -675,7 +807,7 @@ impl Edge {
         dirty: &mut Vec<u64>,
     ) {
         if framing == Framing::None {
-            return self.submit(connection, target, head, Bytes::new(), intake, dirty);
+            return self.submit(connection, target, head, Bytes::new().into(), intake, dirty);
         }
         let (id, limit) = (head.id, target.grant().limits.request_body);
         match Incoming::new(target, head, framing, limit.0) {
@@ -774,7 +906,7 @@ impl Edge {
                 match Incoming::new(target.clone(), head, framing, limit) {
                     Ok(incoming) if framing == Framing::None => {
                         let Incoming { head, .. } = incoming;
-                        return self.submit(connection, target, head, Bytes::new(), intake, dirty);
+                        return self.submit(connection, target, head, Bytes::new().into(), intake, dirty);
                     }
                     Ok(incoming) => return Self::collect(connection, incoming, ask, dirty),
                     Err(_) => Rejection::too_large(limit, most),
@@ -841,11 +973,14 @@ impl Edge {
         connection: &mut Connection,
         target: Arc<Target>,
         head: Box<Head>,
-        body: Bytes,
+        body: Body,
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
-        if let (Some(function), Some(later)) = (connection.later.take(), self.options.later.clone()) {
+        if let (Some(function), Some(later), Body::Whole(body)) =
+            (connection.later.take(), self.options.later.clone(), &body)
+        {
+            let body = body.clone();
             return self.keep(connection, &later, (function, head, body), intake, dirty);
         }
         connection.phase = Phase::Working;
@@ -858,6 +993,7 @@ impl Edge {
             self.core,
             connection.token,
         ));
+        request.streams = connection.invoke.is_none() && request.target.streams();
         if let Some(invoke) = &connection.invoke
             && let Err(reply) = invoke::prepare(invoke, &mut request)
         {
@@ -875,7 +1011,7 @@ impl Edge {
                     &invocation.target,
                     self.core,
                     refusal,
-                    invocation.body.len().unwrap_or(0) as u64,
+                    invocation.body.known_length().unwrap_or(0) as u64,
                 ));
                 let reply = match connection.invoke.take() {
                     Some(_) => Reply::Rejection {
@@ -911,7 +1047,16 @@ impl Front for Gateway {
         }
     }
 
-    fn open(&mut self, _opening: Opening) {}
+    fn open(&mut self, opening: Opening) {
+        let token = opening.token;
+        // A flow that is dropped tells its function that nobody is there.
+        if let Some(connection) = self.connection(token)
+            && !connection.disowned
+        {
+            connection.download = Some(Box::new(Download::new(opening)));
+            self.dirty.push(token);
+        }
+    }
 
     fn stir(&mut self, token: u64) {
         self.dirty.push(token);
@@ -919,7 +1064,8 @@ impl Front for Gateway {
 
     fn answer(&mut self, answer: Answer) {
         let token = answer.token;
-        match self.connection(token) {
+        let found = self.connection(token);
+        match found.and_then(|connection| (!mem::take(&mut connection.disowned)).then_some(connection)) {
             Some(connection) => {
                 connection.in_work = false;
                 connection.reply = Some(Reply::Answer(Box::new(answer)));
@@ -981,7 +1127,10 @@ impl Front for Gateway {
                 Phase::Head => waited >= timeouts.head,
                 Phase::Body(_) => waited >= timeouts.body,
                 // Its client reads nothing. Until there is something to read, the function's own limits hold.
-                Phase::Working => !connection.output.is_empty() && waited >= timeouts.body,
+                Phase::Working => {
+                    let stalls = connection.upload.as_ref().is_some_and(|upload| !upload.is_full());
+                    (stalls || !connection.output.is_empty()) && waited >= timeouts.body
+                }
                 Phase::Lingering => waited >= timeouts.linger,
                 // It has left already.
                 Phase::Leaving(_) => false,
@@ -989,7 +1138,14 @@ impl Front for Gateway {
             if !over {
                 continue;
             }
-            if matches!(connection.phase, Phase::Body(_)) || !connection.input.is_empty() {
+            let stalls = connection.upload.is_some() && connection.output.is_empty();
+            if stalls && connection.download.is_none() {
+                self.edge.disown(connection);
+            }
+            let unanswered = connection.download.is_none() && connection.output.is_empty();
+            if unanswered
+                && (stalls || matches!(connection.phase, Phase::Body(_)) || !connection.input.is_empty())
+            {
                 connection.manner.keep_alive = false;
                 connection.phase = Phase::Working;
                 connection.input = Vec::new();

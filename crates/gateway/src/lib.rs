@@ -29,9 +29,10 @@ mod invoke;
 mod later;
 mod listener;
 mod respond;
+mod streams;
 
 pub use adoption::{Adoption, Departing, Departure};
 pub use gateway::{Gateway, Options, Timeouts};
 pub use later::Later;
-pub use respond::record_elsewhere;
 pub use listener::Listener;
+pub use respond::record_elsewhere;

@@ -4,9 +4,10 @@ use crate::{
     connection::{Connection, Reply},
     http1::{ResponseLine, write_head},
     invoke,
+    streams::{self, Download},
 };
 use bytes::Bytes;
-use contract::{CoreId, Problem, Refusal, RequestId, ResponseHead};
+use contract::{CoreId, Problem, Refusal, RequestId};
 use smallvec::SmallVec;
 use std::{
     mem,
@@ -88,6 +89,25 @@ pub(crate) fn respond(
     connection.refused.take()
 }
 
+/// Ends a response that went out in pieces. `false` if it is not what its head said: the connection must be closed.
+pub(crate) fn conclude(
+    connection: &mut Connection,
+    mut download: Download,
+    answer: &Answer,
+    core: CoreId,
+    now: Instant,
+) -> (Option<Sample>, bool) {
+    connection.status = download.status;
+    let write = now.saturating_duration_since(answer.timing.ended);
+    let said = server_timing(&answer.timing, write);
+    let complete = answer.result.is_ok()
+        && download.is_ended()
+        && download.conclude(&mut connection.output, connection.manner, &said);
+    let outcome = outcome(&answer.result);
+    let sample = record(answer, core, outcome, write, download.sent);
+    (Some(sample), complete)
+}
+
 /// Records an answer whose client has gone: what it cost still counts.
 pub(crate) fn record_unread(answer: &Answer, core: CoreId) -> Sample {
     record(answer, core, outcome(&answer.result), Duration::ZERO, 0)
@@ -160,8 +180,8 @@ fn success(
     timing: &[u8],
     date: [u8; 29],
 ) -> (Outcome, u64) {
-    let Response { head, body, .. } = response;
-    let Some(ResponseHead { status, headers }) = head else {
+    let Response { head, body, trailers } = response;
+    let Some(head) = head else {
         // An engine owes a head before `Done`.
         return failed(
             connection,
@@ -172,14 +192,25 @@ fn success(
         );
     };
     let length = body.iter().map(Bytes::len).sum::<usize>() as u64;
-    let line = line(connection, status, length, date);
+    let mut line = line(connection, head.status, length, date);
+    let trails = !trailers.is_empty() && connection.manner.trailers;
+    if trails {
+        line.length = None;
+    } else if line.to_head {
+        // The answer to a HEAD tells the length of what it leaves out.
+        line.length = streams::declared(&head).or(line.length);
+    }
     let id_text = id.hex();
     let ours = [("Server-Timing", timing), ("X-Request-Id", &id_text[..])];
-    let theirs = headers
-        .iter()
-        .map(|(name, value)| (name.as_ref(), value.as_ref()));
+    let theirs = head.headers.iter();
+    let theirs = theirs.map(|(name, value)| (name.as_ref(), value.as_ref()));
     let theirs = theirs.filter(|(name, _)| !ours.iter().any(|(our, _)| our.eq_ignore_ascii_case(name)));
     match write_head(connection.output.head(), &line, theirs.chain(ours)) {
+        Ok(true) if trails => {
+            let output = &mut connection.output;
+            body.into_iter().for_each(|piece| output.chunk(piece));
+            output.last_chunk(streams::shown(&trailers));
+        }
         Ok(true) => body.into_iter().for_each(|piece| connection.output.body(piece)),
         Ok(false) => {}
         Err(bad) => {
@@ -273,7 +304,7 @@ fn line(connection: &mut Connection, status: u16, length: u64, date: [u8; 29]) -
     let manner = connection.manner;
     ResponseLine {
         status,
-        length,
+        length: Some(length),
         to_head: manner.to_head,
         keep_alive: manner.keep_alive,
         http10: manner.http10,

@@ -201,7 +201,9 @@ impl Command {
 
     /// What followed the request's body, once that was taken to its end.
     pub fn trailers(&mut self) -> Trailers {
-        self.rest.as_mut().map_or_else(Trailers::new, |rest| rest.trailers())
+        self.rest
+            .as_mut()
+            .map_or_else(Trailers::new, |rest| rest.trailers())
     }
 
     /// Whether the request's body is still on its way: a WASI 0.1 command begins when it is here, by

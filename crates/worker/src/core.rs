@@ -7,8 +7,8 @@ use crate::{
     ticker::Alarm,
 };
 use contract::{
-    Admission, Body, CoreId, Engine, Fault, Input, Job, Policy, Rank, Refusal, RequestId, Sandbox, SpawnError,
-    Step, Stop, Time, Usage,
+    Admission, Body, CoreId, Engine, Fault, Input, Job, Policy, Rank, Refusal, RequestId, Sandbox,
+    SpawnError, Step, Stop, Time, Usage,
 };
 use crossbeam_deque::Worker as Deque;
 use slab::Slab;
@@ -96,6 +96,11 @@ impl Intake<'_> {
     /// Whether the node is shutting down.
     pub fn is_draining(&self) -> bool {
         self.queues.shared.is_draining()
+    }
+
+    /// Wakes this core's front for one of its connections: [`Front::stir`].
+    pub fn stirrer(&self, token: u64) -> Waker {
+        self.queues.shared.stirrer(self.queues.core, token)
     }
 
     /// Queues a request, or gives it back with the reason why not.
@@ -1030,7 +1035,7 @@ impl<F: Front> Core<F> {
 
 /// What is known of a body's length.
 fn length(body: &Body) -> u64 {
-    body.len().unwrap_or(0) as u64
+    body.known_length().unwrap_or(0) as u64
 }
 
 fn count(n: usize) -> i64 {

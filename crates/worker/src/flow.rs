@@ -121,7 +121,11 @@ impl BodyStream for Receiver {
         let mut flow = self.0.lock();
         if let Some(piece) = flow.pieces.pop_front() {
             flow.bytes -= piece.len();
-            let sender = if flow.bytes <= WINDOW / 2 { flow.sender.take() } else { None };
+            let sender = if flow.bytes <= WINDOW / 2 {
+                flow.sender.take()
+            } else {
+                None
+            };
             drop(flow);
             wake(sender);
             return Poll::Ready(Ok(Some(piece)));

@@ -139,6 +139,10 @@ pub struct Opening {
 
 /// What a front is told of one of its requests.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are answers, and a box would be an allocation for each"
+)]
 pub(crate) enum Word {
     Opening(Box<Opening>),
     Answer(Answer),

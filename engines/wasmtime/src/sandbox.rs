@@ -8,7 +8,14 @@ use crate::{
     turn,
 };
 use contract::{ByteSize, Fault, Grant, Input, Sandbox, Step, Usage};
-use std::{future::Future, mem, pin::Pin, sync::Arc, task::Waker, time::Instant};
+use std::{
+    future::{Future, poll_fn},
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::Waker,
+    time::Instant,
+};
 use wasi::{Command, Stop};
 use wasmtime::{Extern, Global, Memory, Store, Trap, TypedFunc, UpdateDeadline, WasmBacktrace};
 
@@ -110,7 +117,13 @@ impl Sandbox for Running {
 }
 
 /// A request in a new instance.
-async fn first(image: Arc<Inner>, command: Command) -> Ended {
+async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
+    if let Err(fault) = complete(&mut command).await {
+        return Ended {
+            result: Err(fault),
+            instance: None,
+        };
+    }
     let mut store = image.store();
     store.data_mut().begin(command);
     store.limiter(|host| host);
@@ -122,6 +135,17 @@ async fn first(image: Arc<Inner>, command: Command) -> Ended {
             instance: None,
         },
     }
+}
+
+/// Waits for the last piece of a request's body.
+pub(crate) async fn complete(command: &mut Command) -> Result<(), Fault> {
+    if !command.is_incomplete() {
+        return Ok(());
+    }
+    let complete = poll_fn(|context| command.poll_complete(context.waker())).await;
+    complete.map_err(|error| Fault::Trap {
+        reason: format!("the request's body broke off: {error}"),
+    })
 }
 
 /// Guests of this store give way when their turn is over.
@@ -137,14 +161,26 @@ pub(crate) fn preemptible<T: 'static>(store: &mut Store<T>) {
 }
 
 /// A request in an instance that is as a new one.
-async fn serve(mut instance: Instance, command: Command) -> Ended {
+async fn serve(mut instance: Instance, mut command: Command) -> Ended {
+    if let Err(fault) = complete(&mut command).await {
+        return Ended {
+            result: Err(fault),
+            instance: Some(instance),
+        };
+    }
     turn::memory(instance.memory.data_size(&instance.store) as u64);
     instance.store.data_mut().begin(command);
     run(instance).await
 }
 
 /// A request in an instance that has served others and still knows of them.
-async fn again(image: Arc<Inner>, mut instance: Instance, command: Command) -> Ended {
+async fn again(image: Arc<Inner>, mut instance: Instance, mut command: Command) -> Ended {
+    if let Err(fault) = complete(&mut command).await {
+        return Ended {
+            result: Err(fault),
+            instance: Some(instance),
+        };
+    }
     instance.store.data_mut().begin(command);
     turn::started();
     let result = instance.start.call_async(&mut instance.store, ()).await;

@@ -62,7 +62,9 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 
 impl Invoke {
     pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
-        let body = self.body()?;
+        let data = self.body()?;
+        // A call is something sent, if only an empty body.
+        let body = data.or_else(|| self.asynchronous.then(Vec::new));
         let url = format!(
             "{}/{}/{}{}",
             client.data_plane()?,
@@ -82,7 +84,6 @@ impl Invoke {
                 )
             })?,
             (None, Some(_)) => Method::POST,
-            (None, None) if self.asynchronous => Method::POST,
             (None, None) => Method::GET,
         };
         let attempt = format!("{method} {url}");

@@ -7,14 +7,14 @@ use super::{
 
 /// Extensions mean nothing here; their bytes in one body, together, are bounded.
 const MOST_EXTENSION_BYTES: u32 = 256;
-/// Trailers are dropped; their bytes, line ends included, are bounded.
-const MOST_TRAILER_BYTES: u32 = 4096;
+/// Bytes of the trailers, line ends included.
+const MOST_TRAILER_BYTES: usize = 4096;
 /// As many as fit 64 bits.
 const MOST_SIZE_DIGITS: u32 = 16;
 
 /// Takes a chunked body apart, in pieces of any size. What it decides does not depend on the pieces.
 ///
-/// Extensions and trailers are checked, bounded and dropped. No white space is taken around a chunk's size.
+/// Extensions and trailers are checked and bounded; extensions are dropped. No white space is taken around a chunk's size.
 #[derive(Clone, Debug)]
 pub struct ChunkDecoder {
     state: State,
@@ -22,7 +22,7 @@ pub struct ChunkDecoder {
     size: u64,
     digits: u32,
     extension_bytes: u32,
-    trailer_bytes: u32,
+    trailers: Vec<u8>,
     /// How much of the body was announced so far.
     total: u64,
 }
@@ -67,7 +67,7 @@ impl ChunkDecoder {
             size: 0,
             digits: 0,
             extension_bytes: 0,
-            trailer_bytes: 0,
+            trailers: Vec::new(),
             total: 0,
         }
     }
@@ -103,15 +103,23 @@ impl ChunkDecoder {
         }
     }
 
+    /// The trailer section so far: lines of a name, a colon and a value.
+    pub fn trailers(&self) -> &[u8] {
+        &self.trailers
+    }
+
     /// Everything but data, byte by byte.
     fn step(&mut self, byte: u8, limit: u64) -> Result<State, Reject> {
         if matches!(
             self.state,
             State::LineStart | State::TrailerName | State::TrailerValue | State::TrailerEnd
         ) {
-            self.trailer_bytes += 1;
-            if self.trailer_bytes > MOST_TRAILER_BYTES {
+            if self.trailers.len() >= MOST_TRAILER_BYTES {
                 return Err(reject::TRAILER_LARGE);
+            }
+            // Most bodies have none: their last line is not worth an allocation.
+            if !(byte == b'\r' && self.state == State::LineStart) {
+                self.trailers.push(byte);
             }
         }
         match (self.state, byte) {

@@ -64,6 +64,8 @@ pub struct RequestHead {
     pub expect_continue: bool,
     /// Whether the client speaks HTTP/1.0.
     pub http10: bool,
+    /// Whether the client reads trailers (`TE: trailers`).
+    pub trailers: bool,
     /// Whether the client asks, as RFC 7540 (section 3.2) says, to go on in HTTP/2 without TLS.
     pub upgrade: bool,
 }
@@ -129,6 +131,7 @@ pub fn parse(buffer: &[u8], limits: &Limits, id: RequestId) -> Result<Parsed, Re
         keep_alive: !fields.close && (!line.http10 || fields.keep_alive),
         expect_continue: fields.expect_continue && !line.http10 && framing != Framing::None,
         http10: line.http10,
+        trailers: fields.trailers && !line.http10,
         upgrade: fields.is_upgrade() && !line.http10,
         head: Box::new(fields.build(&line, request.headers, id)),
     }))
@@ -313,6 +316,8 @@ struct Fields {
     close: bool,
     keep_alive: bool,
     expect_continue: bool,
+    /// `TE` names `trailers`.
+    trailers: bool,
     /// `Upgrade` offers HTTP/2 without TLS.
     h2c: bool,
     /// `Connection` names `Upgrade` and `HTTP2-Settings`.
@@ -350,6 +355,9 @@ impl Fields {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         // The length tells nearly all other names apart, at the price of one jump.
         match name.len() {
+            2 if is("te") => {
+                self.trailers |= syntax::list(value).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
+            }
             4 if is("host") => {
                 if self.has_host || !syntax::is_host(value) {
                     return Err(reject::HOST);
@@ -440,7 +448,9 @@ impl Fields {
 fn is_settings(value: &[u8]) -> bool {
     value.len().is_multiple_of(8)
         && value.len() <= 8 * MOST_SETTINGS
-        && value.iter().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(c))
+        && value
+            .iter()
+            .all(|c| c.is_ascii_alphanumeric() || b"-_".contains(c))
 }
 
 fn length(value: &[u8]) -> Result<u64, Reject> {

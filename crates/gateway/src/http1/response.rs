@@ -10,8 +10,9 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 pub struct ResponseLine {
     /// 200 to 999.
     pub status: u16,
-    /// Bytes of the body, whether or not it will be sent.
-    pub length: u64,
+    /// Bytes of the body, whether or not it will be sent. If they are not known, it comes in chunks, or to a client of
+    /// HTTP/1.0 until the connection ends.
+    pub length: Option<u64>,
     /// Whether it answers a `HEAD`.
     pub to_head: bool,
     /// Whether another request may follow.
@@ -82,15 +83,16 @@ fn append<'a>(
     if let Some(date) = &line.date {
         header(out, "Date", date);
     }
-    let length = match line.status {
-        204 | 304 => None,
-        205 => Some(0),
-        _ => Some(line.length),
-    };
-    if let Some(length) = length {
-        out.extend_from_slice(b"Content-Length: ");
-        decimal(out, length);
-        out.extend_from_slice(b"\r\n");
+    match (line.status, line.length) {
+        (204 | 304, _) => {}
+        (205, _) => header(out, "Content-Length", b"0"),
+        (_, Some(length)) => {
+            out.extend_from_slice(b"Content-Length: ");
+            decimal(out, length);
+            out.extend_from_slice(b"\r\n");
+        }
+        (_, None) if line.http10 => {}
+        (_, None) => header(out, "Transfer-Encoding", b"chunked"),
     }
     match (line.keep_alive, line.http10) {
         (false, _) => header(out, "Connection", b"close"),
@@ -258,7 +260,7 @@ mod tests {
 
     const LINE: ResponseLine = ResponseLine {
         status: 200,
-        length: 5,
+        length: Some(5),
         to_head: false,
         keep_alive: true,
         http10: false,

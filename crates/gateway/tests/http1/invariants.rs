@@ -156,7 +156,7 @@ fn responses_read_back(request: &RequestHead) {
     ] {
         let line = ResponseLine {
             status,
-            length: 12345,
+            length: Some(12345),
             to_head,
             keep_alive: request.keep_alive,
             http10: request.http10,

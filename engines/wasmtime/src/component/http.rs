@@ -2,18 +2,20 @@
 //! granted.
 //!
 //! A response begins when the guest sets the outparam; what it wrote to the body before waits until then, what it writes
-//! afterwards goes on in pieces of some size. A body is complete when the guest has finished it. Trailers are accepted and dropped: the
-//! way to the client has none yet.
+//! afterwards goes on in pieces of some size. A body is complete when the guest has finished it, perhaps with trailers.
 
 use super::{
     functions,
     host::Host,
     io::{InputStream, IoError, OutputStream},
-    table::{Object, Source, Target, mark, mistaken},
+    table::{Event, Object, Source, Target, mark, mistaken},
 };
 use bytes::Bytes;
-use contract::{Fault, Head, ResponseHead};
-use std::mem;
+use contract::{BodyError, Fault, Head, ResponseHead};
+use std::{
+    mem,
+    task::{Poll, Waker, ready},
+};
 use wasi::Stop;
 use wasmtime::{
     Error, Result,
@@ -179,6 +181,15 @@ enum ErrorCode {
     InternalError(Option<String>),
 }
 
+impl ErrorCode {
+    fn of(error: BodyError) -> Self {
+        match error {
+            BodyError::Bad => Self::HttpProtocolError,
+            _ => Self::ConnectionTerminated,
+        }
+    }
+}
+
 #[derive(ComponentType, Lift, Lower)]
 #[component(variant)]
 enum HeaderError {
@@ -261,6 +272,12 @@ impl Headers {
     fn push(&mut self, name: String, value: Bytes) {
         self.bytes += name.len() + value.len() + size_of::<(String, Bytes)>();
         self.entries.push((name, value));
+    }
+
+    /// As the contract has them.
+    fn listed(self) -> contract::Trailers {
+        let all = self.entries.into_iter();
+        all.map(|(name, value)| (name.into(), value)).collect()
     }
 
     fn values(&self, name: &str) -> Vec<Bytes> {
@@ -389,6 +406,7 @@ struct Body {
     declared: Option<u64>,
     begun: bool,
     finished: bool,
+    trailers: Headers,
 }
 
 fn bad(reason: impl Into<String>) -> Fault {
@@ -449,14 +467,40 @@ impl Host {
         }
     }
 
+    /// Whether this body is that of the answer.
+    pub(crate) fn is_answer(&self, number: usize) -> bool {
+        matches!(self.bodies.answer, Some(Ok(answer)) if answer == number)
+    }
+
     /// Sends what waits of a body, if it is the answer's.
-    fn flush_response(&mut self, number: usize) -> Result<()> {
-        if !matches!(self.bodies.answer, Some(Ok(answer)) if answer == number) {
+    pub(crate) fn flush_response(&mut self, number: usize) -> Result<()> {
+        if !self.is_answer(number) {
             return Ok(());
         }
         let body = self.bodies.bodies.get_mut(number).ok_or_else(mistaken)?;
         let bytes = mem::take(&mut body.waiting);
-        self.command.send(bytes.into()).map_err(stop)
+        let trailers = mem::take(&mut body.trailers);
+        self.command.send(bytes.into()).map_err(stop)?;
+        if !trailers.entries.is_empty() {
+            self.command.trail(trailers.listed());
+        }
+        Ok(())
+    }
+
+    /// The guest is about to wait: its client should not wait for what it has written already.
+    pub(crate) fn flush_answer(&mut self) -> Result<()> {
+        match self.bodies.answer {
+            Some(Ok(number)) => self.flush_response(number),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the request's body to its end.
+    pub(crate) fn poll_body_end(&mut self, waker: &Waker) -> Poll<Result<(), BodyError>> {
+        while ready!(self.command.poll_unread(waker))? > 0 {
+            self.command.take(usize::MAX);
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn set(&mut self, response: Result<Resource<OutgoingResponseHandle>, ErrorCode>) -> Result<()> {
@@ -471,12 +515,9 @@ impl Host {
             return Err(mistaken());
         };
         let declared = response.headers.content_length();
-        // What frames the message is the server's to say.
-        let headers = response.headers.entries.into_iter();
-        let headers = headers.filter(|(name, _)| !name.eq_ignore_ascii_case("content-length"));
         self.command.answer(ResponseHead {
             status: response.status,
-            headers: headers.map(|(name, value)| (name.into(), value)).collect(),
+            headers: response.headers.listed(),
         });
         self.bodies.answer = Some(Ok(response.body));
         let body = self.bodies.bodies.get_mut(response.body).ok_or_else(mistaken)?;
@@ -485,8 +526,7 @@ impl Host {
         self.flush_response(response.body)
     }
 
-    /// Trailers are dropped.
-    fn finish(&mut self, body: &Resource<OutgoingBody>) -> Result<Result<(), ErrorCode>> {
+    fn finish(&mut self, body: &Resource<OutgoingBody>, trailers: Headers) -> Result<Result<(), ErrorCode>> {
         let Object::OutgoingBody { to, .. } = self.table.take(body)? else {
             return Err(mistaken());
         };
@@ -495,6 +535,7 @@ impl Host {
         };
         let body = self.bodies.bodies.get_mut(number).ok_or_else(mistaken)?;
         body.finished = true;
+        body.trailers = trailers;
         let length = body.length;
         let differs = body.declared.is_some_and(|declared| declared != length);
         self.flush_response(number)?;
@@ -656,16 +697,31 @@ impl Host {
         self.table.push(Object::Output(target)).map(Ok)
     }
 
-    /// No request comes with trailers.
     #[expect(clippy::type_complexity, reason = "as WASI has it")]
     fn trailers(
         &mut self,
         of: &Resource<FutureTrailers>,
     ) -> Result<Option<Result<Result<Option<Resource<Fields>>, ErrorCode>, ()>>> {
+        let Poll::Ready(end) = self.poll_body_end(Waker::noop()) else {
+            return Ok(None);
+        };
         let Object::FutureTrailers { taken } = self.table.get_mut(of)? else {
             return Err(mistaken());
         };
-        Ok(Some(if mark(taken) { Err(()) } else { Ok(Ok(None)) }))
+        if mark(taken) {
+            return Ok(Some(Err(())));
+        }
+        if let Err(error) = end {
+            return Ok(Some(Ok(Err(ErrorCode::of(error)))));
+        }
+        let mut headers = Headers::default();
+        for (name, value) in self.command.trailers() {
+            headers.push(name.into_owned(), value);
+        }
+        if headers.entries.is_empty() {
+            return Ok(Some(Ok(Ok(None))));
+        }
+        Ok(Some(Ok(Ok(Some(self.shown(headers)?)))))
     }
 
     fn method(&self) -> Method {
@@ -708,7 +764,10 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
         types.resource(name, resource, super::forget)?;
     }
     functions!(types {
-        "http-error-code" => |_host, _error: Resource<IoError>| Ok((None::<ErrorCode>,));
+        "http-error-code" => |host, error: Resource<IoError>| match host.table.get(&error)? {
+            Object::Error(error) => Ok((Some(ErrorCode::of(*error)),)),
+            _ => Err(mistaken()),
+        };
 
         "[constructor]fields" => |host| Ok((host.fields(Headers::default())?,));
         "[static]fields.from-list" => |host, entries: Vec<(String, Vec<u8>)>| {
@@ -759,7 +818,8 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
             let trailers: Resource<FutureTrailers> = host.table.push(Object::FutureTrailers { taken: false })?;
             Ok((trailers,))
         };
-        "[method]future-trailers.subscribe" => |host, _this: Resource<FutureTrailers>| Ok((host.ready()?,));
+        "[method]future-trailers.subscribe" => |host, _this: Resource<FutureTrailers>|
+            Ok((host.pollable(Event::Trailers)?,));
         "[method]future-trailers.get" => |host, this: Resource<FutureTrailers>| Ok((host.trailers(&this)?,));
 
         "[constructor]outgoing-response" => |host, headers: Resource<Fields>| Ok((host.new_response(&headers)?,));
@@ -783,10 +843,11 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
             Ok((host.response_body(&this)?,));
         "[method]outgoing-body.write" => |host, this: Resource<OutgoingBody>| Ok((host.body_writer(&this)?,));
         "[static]outgoing-body.finish" => |host, this: Resource<OutgoingBody>, trailers: Option<Resource<Fields>>| {
-            if let Some(trailers) = trailers {
-                host.take_headers(&trailers)?;
-            }
-            Ok((host.finish(&this)?,))
+            let trailers = match trailers {
+                Some(trailers) => host.take_headers(&trailers)?,
+                None => Headers::default(),
+            };
+            Ok((host.finish(&this, trailers)?,))
         };
         "[static]response-outparam.set" =>
             |host, this: Resource<ResponseOutparam>, response: Result<Resource<OutgoingResponseHandle>, ErrorCode>| {

@@ -1,16 +1,21 @@
 //! `wasi:io`, `wasi:clocks` and `wasi:random`.
 //!
-//! Streams are always ready: the request's body is complete before its sandbox exists, and output goes to memory. So
-//! only a pollable of a clock ever waits, and its moment is known when it is made.
+//! The request's body may still be on its way, and a response that is streamed may have no room: then a blocking call parks the
+//! sandbox, and the others say that nothing is ready. Everything else is always ready: other output goes to memory.
 
 use super::{
     functions,
     host::Host,
-    table::{Object, Source, Target},
+    table::{Event, Object, Source, Target, mistaken},
 };
-use crate::{host::Park, turn};
+use crate::turn;
 use bytes::Bytes;
-use std::time::{Duration, Instant};
+use contract::BodyError;
+use std::{
+    future::poll_fn,
+    task::{Poll, Waker},
+    time::{Duration, Instant},
+};
 use wasmtime::{
     Error, Result, StoreContextMut,
     component::{ComponentType, Lift, Linker, Lower, Resource, ResourceType},
@@ -42,7 +47,7 @@ struct Datetime {
 pub(crate) const MAX_TRANSFER: usize = 1 << 20;
 
 /// What one call writes; more is offered when that was taken.
-const PERMIT: u64 = 64 << 10;
+const PERMIT: usize = 64 << 10;
 
 /// Pollables that one call looks at.
 const MAX_POLLABLES: usize = 1024;
@@ -51,18 +56,31 @@ const MAX_POLLABLES: usize = 1024;
 const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Host {
-    fn read(&mut self, from: &Resource<InputStream>, length: u64) -> Result<Result<Bytes, StreamError>> {
-        let most = usize::try_from(length).unwrap_or(MAX_TRANSFER).min(MAX_TRANSFER);
-        let bytes = match self.table.source(from)? {
-            Source::Nothing => return Ok(Err(StreamError::Closed)),
-            Source::Body if self.command.unread() == 0 => return Ok(Err(StreamError::Closed)),
-            Source::Body => self.command.take(most),
-        };
-        Ok(Ok(bytes))
+    /// Whether something can be read, or never will be.
+    fn poll_input(&mut self, from: Source, waker: &Waker) -> Poll<Result<usize, BodyError>> {
+        match from {
+            Source::Nothing => Poll::Ready(Ok(0)),
+            Source::Body => self.command.poll_unread(waker),
+        }
     }
 
-    fn skip(&mut self, from: &Resource<InputStream>, length: u64) -> Result<Result<u64, StreamError>> {
-        Ok(self.read(from, length)?.map(|bytes| bytes.len() as u64))
+    /// How much may be written.
+    fn poll_output(&mut self, to: Target, waker: &Waker) -> Poll<Result<usize, BodyError>> {
+        match to {
+            Target::Response(number) if self.is_answer(number) => self.command.poll_room(waker),
+            _ => Poll::Ready(Ok(PERMIT)),
+        }
+    }
+
+    fn read(&mut self, from: &Resource<InputStream>, length: u64) -> Result<Result<Bytes, StreamError>> {
+        let most = usize::try_from(length).unwrap_or(MAX_TRANSFER).min(MAX_TRANSFER);
+        let source = self.table.source(from)?;
+        Ok(match self.poll_input(source, Waker::noop()) {
+            Poll::Pending => Ok(Bytes::new()),
+            Poll::Ready(Ok(0)) => Err(StreamError::Closed),
+            Poll::Ready(Ok(_)) => Ok(self.command.take(most)),
+            Poll::Ready(Err(error)) => Err(StreamError::Failed(self.table.push(Object::Error(error))?)),
+        })
     }
 
     fn write(&mut self, to: &Resource<OutputStream>, bytes: Bytes) -> Result<Result<(), StreamError>> {
@@ -92,7 +110,11 @@ impl Host {
         from: &Resource<InputStream>,
         length: u64,
     ) -> Result<Result<u64, StreamError>> {
-        let bytes = match self.read(from, length)? {
+        let room = match self.permit(to)? {
+            Ok(room) => room,
+            Err(error) => return Ok(Err(error)),
+        };
+        let bytes = match self.read(from, length.min(room))? {
             Ok(bytes) => bytes,
             Err(error) => return Ok(Err(error)),
         };
@@ -100,31 +122,57 @@ impl Host {
         Ok(self.write(to, bytes)?.map(|()| length))
     }
 
-    /// Looks at an output stream, which is always ready.
-    fn check(&self, stream: &Resource<OutputStream>) -> Result<()> {
-        self.table.target(stream).map(drop)
+    /// How much may be written at once: nothing if there is no room.
+    fn permit(&mut self, to: &Resource<OutputStream>) -> Result<Result<u64, StreamError>> {
+        let target = self.table.target(to)?;
+        Ok(match self.poll_output(target, Waker::noop()) {
+            Poll::Pending => Ok(0),
+            Poll::Ready(Ok(room)) => Ok(room.min(PERMIT) as u64),
+            Poll::Ready(Err(_)) => Err(StreamError::Closed),
+        })
     }
 
-    pub(crate) fn ready(&mut self) -> Result<Resource<Pollable>> {
-        self.table.push(Object::Pollable(None))
+    /// What was written should not wait for what will be.
+    fn flush(&mut self, stream: &Resource<OutputStream>) -> Result<Result<(), StreamError>> {
+        if let Target::Response(number) = self.table.target(stream)? {
+            self.flush_response(number)?;
+            self.command.flush();
+        }
+        Ok(Ok(()))
+    }
+
+    pub(crate) fn pollable(&mut self, event: Event) -> Result<Resource<Pollable>> {
+        self.table.push(Object::Pollable(event))
     }
 
     fn wake(&mut self, moment: Option<Instant>) -> Result<Resource<Pollable>> {
-        let moment = moment.unwrap_or_else(|| Instant::now() + LONG);
-        self.table.push(Object::Pollable(Some(moment)))
+        self.pollable(Event::Moment(moment.unwrap_or_else(|| Instant::now() + LONG)))
     }
 
-    /// Which of these have happened, or until when to wait.
-    fn look(&self, pollables: &[Resource<Pollable>]) -> Result<Result<Vec<u32>, Instant>> {
+    /// Which of these have happened, or until when to wait; `waker` is woken if one happens earlier.
+    fn look(
+        &mut self,
+        pollables: &[Resource<Pollable>],
+        waker: &Waker,
+    ) -> Result<Result<Vec<u32>, Option<Instant>>> {
         if !(1..=MAX_POLLABLES).contains(&pollables.len()) {
             return Err(Error::msg("it polls nothing, or too much at once"));
         }
         let now = Instant::now();
-        let (mut happened, mut next) = (Vec::new(), now + LONG);
+        let (mut happened, mut next) = (Vec::new(), None::<Instant>);
         for (index, pollable) in (0..).zip(pollables) {
-            match self.table.pollable(pollable)? {
-                Some(moment) if moment > now => next = next.min(moment),
-                _ => happened.push(index),
+            let is_ready = match self.table.pollable(pollable)? {
+                Event::Moment(moment) if moment > now => {
+                    next = Some(next.map_or(moment, |next| next.min(moment)));
+                    false
+                }
+                Event::Moment(_) => true,
+                Event::Input(source) => self.poll_input(source, waker).is_ready(),
+                Event::Output(target) => self.poll_output(target, waker).is_ready(),
+                Event::Trailers => self.poll_body_end(waker).is_ready(),
+            };
+            if is_ready {
+                happened.push(index);
             }
         }
         Ok(if happened.is_empty() {
@@ -135,17 +183,45 @@ impl Host {
     }
 }
 
+type Store<'a> = StoreContextMut<'a, Host>;
+
 /// Parks the guest until one of these has happened.
-async fn poll(store: StoreContextMut<'_, Host>, pollables: Vec<Resource<Pollable>>) -> Result<Vec<u32>> {
-    loop {
-        match store.data().look(&pollables)? {
-            Ok(happened) => return Ok(happened),
-            Err(moment) => {
-                turn::wait_until(moment);
-                Park::default().await;
-            }
-        }
+async fn poll(mut store: Store<'_>, pollables: Vec<Resource<Pollable>>) -> Result<Vec<u32>> {
+    if let Ok(happened) = store.data_mut().look(&pollables, Waker::noop())? {
+        return Ok(happened);
     }
+    store.data_mut().flush_answer()?;
+    poll_fn(
+        |context| match store.data_mut().look(&pollables, context.waker()) {
+            Ok(Ok(happened)) => Poll::Ready(Ok(happened)),
+            Ok(Err(moment)) => {
+                if let Some(moment) = moment {
+                    turn::wait_until(moment);
+                }
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        },
+    )
+    .await
+}
+
+/// Parks the guest until there is something to read.
+async fn readable(store: &mut Store<'_>, from: &Resource<InputStream>) -> Result<()> {
+    let source = store.data().table.source(from)?;
+    if store.data_mut().poll_input(source, Waker::noop()).is_pending() {
+        store.data_mut().flush_answer()?;
+        // An error is the reading call's to tell.
+        let _ = poll_fn(|context| store.data_mut().poll_input(source, context.waker())).await;
+    }
+    Ok(())
+}
+
+/// Parks the guest until there is room to write. Fails once nobody reads.
+async fn writable(store: &mut Store<'_>, to: &Resource<OutputStream>) -> Result<Result<(), StreamError>> {
+    let target = store.data().table.target(to)?;
+    let room = poll_fn(|context| store.data_mut().poll_output(target, context.waker())).await;
+    Ok(room.map(drop).map_err(|_| StreamError::Closed))
 }
 
 fn random(length: u64) -> Result<Vec<u8>> {
@@ -173,14 +249,16 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
     let mut error = linker.instance("wasi:io/error@0.2.0")?;
     error.resource("error", ResourceType::host::<IoError>(), super::forget)?;
     functions!(error {
-        // No call here fails in a way that would make one.
-        "[method]error.to-debug-string" => |_host, _this: Resource<IoError>| Ok((String::new(),));
+        "[method]error.to-debug-string" => |host, this: Resource<IoError>| match host.table.get(&this)? {
+            Object::Error(error) => Ok((error.to_string(),)),
+            _ => Err(mistaken()),
+        };
     });
 
     let mut polls = linker.instance("wasi:io/poll@0.2.0")?;
     polls.resource("pollable", ResourceType::host::<Pollable>(), super::forget)?;
     functions!(polls {
-        "[method]pollable.ready" => |host, this: Resource<Pollable>| Ok((host.look(&[this])?.is_ok(),));
+        "[method]pollable.ready" => |host, this: Resource<Pollable>| Ok((host.look(&[this], Waker::noop())?.is_ok(),));
     });
     polls.func_wrap_async(
         "[method]pollable.block",
@@ -199,55 +277,96 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
         ResourceType::host::<OutputStream>(),
         super::forget,
     )?;
-    for name in ["read", "blocking-read"] {
-        functions!(streams {
-            &format!("[method]input-stream.{name}") =>
-                |host, this: Resource<InputStream>, length: u64| Ok((host.read(&this, length)?,));
-        });
-    }
-    for name in ["skip", "blocking-skip"] {
-        functions!(streams {
-            &format!("[method]input-stream.{name}") =>
-                |host, this: Resource<InputStream>, length: u64| Ok((host.skip(&this, length)?,));
-        });
-    }
-    for name in ["write", "blocking-write-and-flush"] {
-        functions!(streams {
-            &format!("[method]output-stream.{name}") =>
-                |host, this: Resource<OutputStream>, bytes: Vec<u8>| Ok((host.write(&this, bytes.into())?,));
-        });
-    }
-    for name in ["flush", "blocking-flush"] {
-        functions!(streams {
-            &format!("[method]output-stream.{name}") =>
-                |host, this: Resource<OutputStream>| host.check(&this).map(|()| (Ok::<(), StreamError>(()),));
-        });
-    }
-    for name in ["write-zeroes", "blocking-write-zeroes-and-flush"] {
-        functions!(streams {
-            &format!("[method]output-stream.{name}") =>
-                |host, this: Resource<OutputStream>, length: u64| Ok((host.zeroes(&this, length)?,));
-        });
-    }
-    for name in ["splice", "blocking-splice"] {
-        functions!(streams {
-            &format!("[method]output-stream.{name}") =>
-                |host, this: Resource<OutputStream>, from: Resource<InputStream>, length: u64|
-                    Ok((host.splice(&this, &from, length)?,));
-        });
-    }
     functions!(streams {
+        "[method]input-stream.read" => |host, this: Resource<InputStream>, length: u64|
+            Ok((host.read(&this, length)?,));
+        "[method]input-stream.skip" => |host, this: Resource<InputStream>, length: u64|
+            Ok((host.read(&this, length)?.map(|bytes| bytes.len() as u64),));
         "[method]input-stream.subscribe" => |host, this: Resource<InputStream>| {
-            host.table.source(&this)?;
-            Ok((host.ready()?,))
+            let source = host.table.source(&this)?;
+            Ok((host.pollable(Event::Input(source))?,))
         };
+        "[method]output-stream.check-write" => |host, this: Resource<OutputStream>| Ok((host.permit(&this)?,));
+        "[method]output-stream.write" => |host, this: Resource<OutputStream>, bytes: Vec<u8>|
+            Ok((host.write(&this, bytes.into())?,));
+        "[method]output-stream.write-zeroes" => |host, this: Resource<OutputStream>, length: u64|
+            Ok((host.zeroes(&this, length)?,));
+        "[method]output-stream.flush" => |host, this: Resource<OutputStream>| Ok((host.flush(&this)?,));
+        "[method]output-stream.splice" =>
+            |host, this: Resource<OutputStream>, from: Resource<InputStream>, length: u64|
+                Ok((host.splice(&this, &from, length)?,));
         "[method]output-stream.subscribe" => |host, this: Resource<OutputStream>| {
-            host.check(&this)?;
-            Ok((host.ready()?,))
+            let target = host.table.target(&this)?;
+            Ok((host.pollable(Event::Output(target))?,))
         };
-        "[method]output-stream.check-write" => |host, this: Resource<OutputStream>|
-            host.check(&this).map(|()| (Ok::<u64, StreamError>(PERMIT),));
     });
+    streams.func_wrap_async(
+        "[method]input-stream.blocking-read",
+        |mut store, (this, length): (Resource<InputStream>, u64)| {
+            Box::new(async move {
+                readable(&mut store, &this).await?;
+                Ok((store.data_mut().read(&this, length)?,))
+            })
+        },
+    )?;
+    streams.func_wrap_async(
+        "[method]input-stream.blocking-skip",
+        |mut store, (this, length): (Resource<InputStream>, u64)| {
+            Box::new(async move {
+                readable(&mut store, &this).await?;
+                let skipped = store.data_mut().read(&this, length)?;
+                Ok((skipped.map(|bytes| bytes.len() as u64),))
+            })
+        },
+    )?;
+    // What was written goes out when there is more of it, when the guest waits, or at its end: a flush behind every piece, as
+    // guests' libraries like to write, must not make a stream of a short answer.
+    streams.func_wrap_async(
+        "[method]output-stream.blocking-write-and-flush",
+        |mut store, (this, bytes): (Resource<OutputStream>, Vec<u8>)| {
+            Box::new(async move {
+                Ok((match writable(&mut store, &this).await? {
+                    Ok(()) => store.data_mut().write(&this, bytes.into())?,
+                    Err(error) => Err(error),
+                },))
+            })
+        },
+    )?;
+    streams.func_wrap_async(
+        "[method]output-stream.blocking-write-zeroes-and-flush",
+        |mut store, (this, length): (Resource<OutputStream>, u64)| {
+            Box::new(async move {
+                Ok((match writable(&mut store, &this).await? {
+                    Ok(()) => store.data_mut().zeroes(&this, length)?,
+                    Err(error) => Err(error),
+                },))
+            })
+        },
+    )?;
+    streams.func_wrap_async(
+        "[method]output-stream.blocking-flush",
+        |mut store, (this,): (Resource<OutputStream>,)| {
+            Box::new(async move {
+                let flushed = store.data_mut().flush(&this)?;
+                Ok((match writable(&mut store, &this).await? {
+                    Ok(()) => flushed,
+                    Err(error) => Err(error),
+                },))
+            })
+        },
+    )?;
+    streams.func_wrap_async(
+        "[method]output-stream.blocking-splice",
+        |mut store, (this, from, length): (Resource<OutputStream>, Resource<InputStream>, u64)| {
+            Box::new(async move {
+                readable(&mut store, &from).await?;
+                Ok((match writable(&mut store, &this).await? {
+                    Ok(()) => store.data_mut().splice(&this, &from, length)?,
+                    Err(error) => Err(error),
+                },))
+            })
+        },
+    )?;
 
     let mut clock = linker.instance("wasi:clocks/monotonic-clock@0.2.0")?;
     functions!(clock {

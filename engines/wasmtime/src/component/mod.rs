@@ -17,7 +17,7 @@ mod table;
 use crate::{
     Wasmtime,
     pool::{Place, Pool},
-    sandbox::{conclude, preemptible},
+    sandbox::{complete, conclude, preemptible},
     turn,
 };
 use contract::{ByteSize, Fault, Grant, Image, Input, Sandbox, SpawnError, Step, Usage};
@@ -196,6 +196,10 @@ impl Image for Loaded {
         self.initial_memory
     }
 
+    fn streams(&self) -> bool {
+        self.inner.world == World::Proxy
+    }
+
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         match self.inner.pool.take(self.inner.places) {
             Some(place) => Ok(Box::new(Running {
@@ -245,7 +249,10 @@ impl Sandbox for Running {
 }
 
 /// One request in a new instance.
-async fn serve(image: Arc<Inner>, command: Command) -> Result<(), Fault> {
+async fn serve(image: Arc<Inner>, mut command: Command) -> Result<(), Fault> {
+    if image.world == World::Command {
+        complete(&mut command).await?;
+    }
     let host = Host::new(command, image.world == World::Command);
     let mut store = Store::new(image.instance.engine(), host);
     store.limiter(|host| host);

@@ -5,6 +5,7 @@
 //! how many objects there are and how many bytes they hold are bounded.
 
 use super::http::{Headers, OutgoingRequest, OutgoingResponse};
+use contract::BodyError;
 use std::{mem, time::Instant};
 use wasmtime::{Result, component::Resource};
 
@@ -16,7 +17,8 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// What a handle can stand for.
 pub(crate) enum Object {
-    Pollable(Option<Instant>),
+    Error(BodyError),
+    Pollable(Event),
     Input(Source),
     Output(Target),
     Headers(Headers),
@@ -29,6 +31,18 @@ pub(crate) enum Object {
     OutgoingBody { to: Target, taken: bool },
     ResponseOutparam,
     Network,
+}
+
+/// What a pollable waits for.
+#[derive(Clone, Copy)]
+pub(crate) enum Event {
+    Moment(Instant),
+    /// Something to read, or the end.
+    Input(Source),
+    /// Room to write.
+    Output(Target),
+    /// The end of the request's body.
+    Trailers,
 }
 
 /// Where an input stream comes from.
@@ -129,9 +143,9 @@ impl Table {
         object.ok_or_else(|| message("a handle leads nowhere"))
     }
 
-    pub(crate) fn pollable(&self, handle: &Resource<super::io::Pollable>) -> Result<Option<Instant>> {
+    pub(crate) fn pollable(&self, handle: &Resource<super::io::Pollable>) -> Result<Event> {
         match self.get(handle)? {
-            Object::Pollable(until) => Ok(*until),
+            Object::Pollable(event) => Ok(*event),
             _ => Err(mistaken()),
         }
     }

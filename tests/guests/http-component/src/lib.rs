@@ -1,4 +1,7 @@
-//! An HTTP component that does what the first word of its request's body says.
+//! An HTTP component that does what the last word of its path says, if that begins with `stream-`, or else the first word of
+//! its request's body.
+
+mod streams;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use wasip2::{
@@ -21,6 +24,11 @@ struct Component;
 
 impl Guest for Component {
     fn handle(request: IncomingRequest, outparam: ResponseOutparam) {
+        let target = request.path_with_query().unwrap_or_default();
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        if let Some((_, manner)) = path.rsplit_once("/stream-") {
+            return streams::handle(manner, query, &request, outparam);
+        }
         let asked = String::from_utf8(read(&request)).expect("the tests send text");
         let calls = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
         match asked.split_whitespace().next().unwrap_or_default() {

@@ -1,0 +1,198 @@
+//! Bodies that are read and written as they come.
+
+use wasip2::{
+    clocks::monotonic_clock,
+    http::types::{Fields, IncomingBody, IncomingRequest, OutgoingBody, OutgoingResponse, ResponseOutparam},
+    io::{
+        poll,
+        streams::{InputStream, OutputStream, StreamError},
+    },
+};
+
+const PIECE: u64 = 64 << 10;
+
+pub(crate) fn handle(manner: &str, query: &str, request: &IncomingRequest, outparam: ResponseOutparam) {
+    let number = query.parse::<u64>().unwrap_or(0);
+    match manner {
+        // What came, trailers included.
+        "echo" => respond(outparam, None, |to| {
+            let body = request.consume().expect("its body");
+            let from = body.stream().expect("its stream");
+            while let Some(piece) = next(&from) {
+                put(to, &piece);
+            }
+            drop(from);
+            trailers(body)
+        }),
+        // The same without blocking calls, and with the length that the request had.
+        "poll" => {
+            let length = request.headers().get("content-length").pop();
+            respond(outparam, length, |to| {
+                let body = request.consume().expect("its body");
+                let from = body.stream().expect("its stream");
+                pump(&from, to);
+                drop(from);
+                trailers(body)
+            });
+        }
+        // `splice` in place of a read and a write.
+        "splice" => respond(outparam, None, |to| {
+            let body = request.consume().expect("its body");
+            let from = body.stream().expect("its stream");
+            while to.blocking_splice(&from, PIECE).is_ok() {}
+            drop(from);
+            trailers(body)
+        }),
+        // How long it was.
+        "count" => respond(outparam, None, |to| {
+            let body = request.consume().expect("its body");
+            let from = body.stream().expect("its stream");
+            let mut count = 0;
+            while let Some(piece) = next(&from) {
+                count += piece.len();
+            }
+            put(to, count.to_string().as_bytes());
+            None
+        }),
+        // As many bytes as the query says.
+        "long" => respond(outparam, None, |to| {
+            let piece = vec![b'x'; PIECE as usize];
+            let mut left = number;
+            while left > 0 {
+                let length = left.min(PIECE);
+                put(to, &piece[..length as usize]);
+                left -= length;
+            }
+            None
+        }),
+        // As many lines, each after a wait.
+        "ticks" => respond(outparam, None, |to| {
+            for tick in 0..number {
+                put(to, format!("tick {tick}\n").as_bytes());
+                monotonic_clock::subscribe_duration(1_000_000).block();
+            }
+            None
+        }),
+        // A line, and then computing without an end.
+        "spin" => respond(outparam, None, |to| {
+            put(to, b"before\n");
+            to.blocking_flush().expect("it is flushed");
+            loop {
+                std::hint::spin_loop();
+            }
+        }),
+        // Without reading what was sent.
+        "early" => respond(outparam, None, |to| {
+            put(to, b"enough");
+            None
+        }),
+        // So many bytes, and then a trap.
+        "cut" => respond(outparam, None, |to| {
+            put(to, &vec![b'x'; number as usize]);
+            std::process::abort();
+        }),
+        // Fewer than it says.
+        "short" => respond(outparam, Some(b"1000000".to_vec()), |to| {
+            put(to, &[b'x'; 200_000]);
+            None
+        }),
+        // More than it says.
+        "over" => respond(outparam, Some(b"1000".to_vec()), |to| {
+            put(to, &[b'x'; 200_000]);
+            None
+        }),
+        // Reads until it is told why there is no more.
+        "broken" => {
+            let body = request.consume().expect("its body");
+            let from = body.stream().expect("its stream");
+            loop {
+                match from.blocking_read(PIECE) {
+                    Ok(_) => {}
+                    Err(StreamError::Closed) => panic!("it ended well"),
+                    Err(StreamError::LastOperationFailed(error)) => {
+                        eprintln!("broken: {}", error.to_debug_string());
+                        return respond(outparam, None, |_| None);
+                    }
+                }
+            }
+        }
+        other => panic!("there is no manner `{other}`"),
+    }
+}
+
+fn respond(
+    outparam: ResponseOutparam,
+    length: Option<Vec<u8>>,
+    write: impl FnOnce(&OutputStream) -> Option<Fields>,
+) {
+    let fields = Fields::new();
+    fields
+        .append("content-type", b"application/octet-stream")
+        .expect("it is allowed");
+    if let Some(length) = length {
+        fields.append("content-length", &length).expect("it is allowed");
+    }
+    let response = OutgoingResponse::new(fields);
+    let body = response.body().expect("its body");
+    ResponseOutparam::set(outparam, Ok(response));
+    let stream = body.write().expect("its stream");
+    let trailers = write(&stream);
+    drop(stream);
+    // It fails where the length is not what was said, which the host answers for.
+    let _ = OutgoingBody::finish(body, trailers);
+}
+
+fn next(from: &InputStream) -> Option<Vec<u8>> {
+    match from.blocking_read(PIECE) {
+        Ok(piece) => {
+            assert!(!piece.is_empty(), "it blocks until there is something");
+            Some(piece)
+        }
+        Err(StreamError::Closed) => None,
+        Err(error) => panic!("reading failed: {error}"),
+    }
+}
+
+fn put(to: &OutputStream, bytes: &[u8]) {
+    for piece in bytes.chunks(4096) {
+        to.blocking_write_and_flush(piece).expect("it is written");
+    }
+}
+
+fn pump(from: &InputStream, to: &OutputStream) {
+    let (readable, writable) = (from.subscribe(), to.subscribe());
+    loop {
+        poll::poll(&[&writable]);
+        let room = to.check_write().expect("somebody reads");
+        if room == 0 {
+            continue;
+        }
+        match from.read(room) {
+            Ok(piece) if piece.is_empty() => {
+                readable.block();
+            }
+            Ok(piece) => to.write(&piece).expect("there was room"),
+            Err(StreamError::Closed) => return,
+            Err(error) => panic!("reading failed: {error}"),
+        }
+    }
+}
+
+/// What came behind a body, as trailers to send.
+fn trailers(body: IncomingBody) -> Option<Fields> {
+    let future = IncomingBody::finish(body);
+    let ready = future.subscribe();
+    loop {
+        if let Some(result) = future.get() {
+            let trailers = result.expect("it is asked once").expect("they came");
+            return trailers.map(|trailers| {
+                let copy = Fields::new();
+                for (name, value) in trailers.entries() {
+                    copy.append(&name, &value).expect("it is allowed");
+                }
+                copy
+            });
+        }
+        ready.block();
+    }
+}
