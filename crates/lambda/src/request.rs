@@ -105,7 +105,11 @@ impl Invoke {
         if payload.is_empty() {
             return Ok(());
         }
-        match serde_json::from_slice::<IgnoredAny>(payload) {
+        // What is ignored is not decoded, so that the text must be looked at by itself.
+        let checked = str::from_utf8(payload)
+            .map_err(serde::de::Error::custom)
+            .and_then(serde_json::from_str::<IgnoredAny>);
+        match checked {
             Ok(_) => Ok(()),
             Err(error) => Err(Rejection::payload(&error)),
         }
