@@ -248,6 +248,8 @@ impl Images {
         crash::point();
         let digest =
             digest_of(&mut &*compiled).map_err(crate::disk::failed("hash", &place.files.path(code)))?;
+        // A function's own may have gone with it meanwhile.
+        make_folder(place.files.folder())?;
         place.files.write(code, compiled)?;
         self.store.put(
             &place.key,

@@ -3,7 +3,7 @@
 use compile::Pieces;
 use contract::conformance::guest::{self, Running, grant};
 use millpond_engine_wasmtime::{Options, Wasmtime};
-use std::{fmt::Write as _, fs, path::Path, sync::Arc};
+use std::{env, fmt::Write as _, fs, path::Path, sync::Arc};
 
 fn engine(pieces: Option<Arc<Pieces>>) -> Wasmtime {
     let options = Options {
@@ -140,5 +140,31 @@ fn real_modules_and_components_are_the_same() {
             }
             kept = compiled.kept;
         }
+    }
+}
+
+/// What componentize-py and componentize-js make: `make examples` builds them where it can.
+#[test]
+fn components_with_an_interpreter_are_the_same() {
+    if env::var_os("MILLPOND_TEST_LONG").is_none() {
+        return eprintln!("skipped: MILLPOND_TEST_LONG is not set");
+    }
+    for name in ["hello-http-python", "hello-http-js"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../build/examples/{name}.wasm"));
+        let Ok(code) = fs::read(&path) else {
+            eprintln!("skipped: {} is not built", path.display());
+            continue;
+        };
+        let expected = compile(&code);
+        let first = compile_with(b"", &code);
+        assert_eq!(first.artefact, expected, "{name}");
+        let again = compile_with(&first.kept, &code);
+        assert_eq!(again.artefact, expected, "{name}");
+        assert!(
+            again.made <= first.made / 4,
+            "{name}: {} of {}",
+            again.made,
+            first.made
+        );
     }
 }

@@ -53,6 +53,9 @@ impl Engine for TinyEngine {
                 self.with_pieces.fetch_add(1, Ordering::SeqCst);
             }
             std::fs::write(path, "pieces").map_err(|error| PrepareError::Compiler(error.to_string()))?;
+            if code.bytes.starts_with(b"deleted") {
+                std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+            }
         }
         match code.bytes {
             b"poison" => panic!("this compiler has a fault"),

@@ -124,3 +124,12 @@ fn a_damaged_own_artefact_is_made_anew() {
         assert_eq!(node.compiled(), (1, 1));
     }
 }
+
+#[test]
+fn a_function_may_be_deleted_while_it_is_compiled() {
+    let node = Node::new();
+    node.large(SHOP, "resize", "one");
+    // Its engine does what a deletion does.
+    node.large(SHOP, "resize", "deleted meanwhile");
+    assert_eq!(node.runs("resize"), large("deleted meanwhile"));
+}
