@@ -21,7 +21,7 @@ import h2.events
 import h2.settings
 import hpack
 import pytest
-from harness import PATIENCE, PROCESSORS, Closed, Node, Wire, certificate, eventually, get
+from harness import PATIENCE, PROCESSORS, Closed, Node, Wire, certificate, cli, eventually, get
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS_FRAME = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -40,6 +40,7 @@ def files(tmp_path_factory):
     return certificate(tmp_path_factory.mktemp("certificates"), "one")
 
 
+FLOW = {"request_body": "64MiB", "response_body": "64MiB", "timeout": "60s"}
 GUESTS = ("ping", "echo", "env", "sleep", "exit3", "trap", "burn")
 
 
@@ -47,7 +48,7 @@ GUESTS = ("ping", "echo", "env", "sleep", "exit3", "trap", "burn")
 def app(files, tmp_path_factory):
     """Functions on a node of two cores that speaks everything."""
     node = Node(tmp_path_factory.mktemp("tls"), cores=PROCESSORS[:2], config=config(*files)).start()
-    yield node.deploy("all", {name: name for name in GUESTS} | {"endless": ("endless", {"response_body": "8MiB"})})
+    yield node.deploy("all", {name: name for name in GUESTS} | {"flow": ("http-component", FLOW)})
     try:
         node.stop()
     finally:
@@ -281,6 +282,16 @@ def test_what_a_function_is_told(app, files, way):
         assert mine not in said
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_component_is_told(app, files, way):
+    status, _, _, body = curl(way, app.node, files, "/function/all.flow/x?y", "--data-binary", "describe")
+    secure = way in ("tls", "h2")
+    host, port = ("localhost", app.node.tls[1]) if secure else app.node.listen
+    scheme = "Scheme::Https" if secure else "Scheme::Http"
+    assert status == 201
+    assert body.decode().startswith(f'Method::Post Some({scheme}) Some("/function/all.flow/x?y") Some("{host}:{port}")')
+
+
 def test_crumbs_of_a_cookie_and_two_hosts(app):
     with H2.clear(app.node.listen) as client:
         headers = [("cookie", "a=1"), ("cookie", "b=2"), ("te", "trailers"), ("accept", "x"), ("accept", "y")]
@@ -395,6 +406,83 @@ def test_streams_do_not_hold_each_other_up(app):
         client.h2.increment_flow_control_window(8 << 20, held)
         client.flush()
         assert client.read(held)[2] == bytes(2 << 20)
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_an_answer_begins_before_its_request_has_ended(app, files, secret):
+    with H2.tls(app.node.tls, files[0]) if secret else H2.clear(app.node.listen) as client:
+        stream = client.open("/function/all.flow/stream-echo", "POST", end=False)
+        sent = b""
+        for i in range(10):
+            piece = f"piece {i} ".encode() * 10_000
+            client.send(stream, piece, end=False)
+            back = len(sent) + len(piece) // 2
+            sent += piece
+            while len(client.answers.get(stream, {"body": b""})["body"]) < back:
+                client.step()
+        client.h2.end_stream(stream)
+        client.flush()
+        assert client.read(stream)[2] == sent
+
+
+def test_trailers_go_both_ways(app):
+    with H2.clear(app.node.listen) as client:
+        headers = [("trailer", "x-sum, x-last"), ("te", "trailers")]
+        stream = client.open("/function/all.flow/stream-echo", "POST", headers, end=False)
+        client.send(stream, bytes(200_000), end=False)
+        client.h2.send_headers(stream, [("x-sum", "12"), ("x-last", "yes"), ("x-unannounced", "no")], end_stream=True)
+        client.flush()
+        assert client.read(stream)[2] == bytes(200_000)
+        trailers = client.answers[stream]["trailers"]
+        assert (trailers["x-sum"], trailers["x-last"]) == ("12", "yes")
+        assert "x-unannounced" not in trailers and "run" in trailers["server-timing"]
+
+
+def test_a_stream_that_breaks_is_reset(app):
+    """A function that fails when it has begun to answer."""
+    with H2.clear(app.node.listen) as client:
+        stream = client.open("/function/all.flow/stream-cut?300000", "POST")
+        while stream not in client.reset:
+            client.step()
+        assert not client.answers[stream]["done"]
+        assert client.call("/function/all.ping")[0] == 200
+
+
+def test_many_long_streams_in_flat_memory(app, files, tmp_path):
+    """Half a gibibyte down on one connection, at once; and as much up and down again."""
+    before = app.node.resident_bytes()
+    base, size = "https://localhost:{}/function/all.flow/".format(app.node.tls[1]), 60 << 20
+    down = subprocess.run(
+        ["curl", "-sS", "-Z", "--http2", "--cacert", files[0], "-w", "%{http_code} %{size_download}\n"]
+        + [word for _ in range(8) for word in ("-o", "/dev/null", f"{base}stream-long?{size}")],
+        capture_output=True, timeout=PATIENCE, check=False,
+    )
+    assert down.stdout == f"200 {size}\n".encode() * 8, down.stderr
+    sent, back = tmp_path / "sent", tmp_path / "back"
+    sent.write_bytes(random.Random(3).randbytes(size))
+    for _ in range(4):
+        echo = ["curl", "-sS", "--http2", "--cacert", files[0], "-H", "Expect:", "--data-binary", f"@{sent}", "-o", back]
+        subprocess.run([*echo, base + "stream-echo"], timeout=PATIENCE, check=True)
+        assert back.read_bytes() == sent.read_bytes()
+    assert app.node.resident_bytes() - before < 64 << 20
+
+
+def test_a_function_learns_that_its_stream_was_cancelled(app):
+    """Its client gives up: what runs for it ends, and long before its time."""
+    with H2.clear(app.node.listen) as client:
+        streams = [client.open("/function/all.flow/stream-ticks?1000000", "POST") for _ in range(5)]
+        for stream in streams:
+            while b"tick 1" not in client.answers.get(stream, {"body": b""})["body"]:
+                client.step()
+            client.h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
+            client.flush()
+        quiet_sandboxes(app.node)
+        assert client.call("/function/all.ping")[0] == 200
+
+
+def quiet_sandboxes(node):
+    parked = lambda: sum(v for k, v in node.metrics().items() if k.startswith("millpond_parked"))
+    eventually(lambda: parked() == 0, "no sandbox waits", patience=30)
 
 
 def quiet(node):
@@ -823,7 +911,14 @@ def test_half_a_configuration_is_none(tmp_path, files):
         assert "--tls-listen, --tls-certificate and --tls-key" in run.stderr
 
 
-def test_where_tls_listens_is_told(app):
+def test_where_tls_listens_is_told(app, files, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(config(*files).replace(":0", ":8443"))
+    doctor = cli("doctor", "--config", path).stdout.decode()
+    assert "https://127.0.0.1:8443" in doctor
+    path.write_text(config(files[0], files[0]))
+    doctor = cli("doctor", "--config", path)
+    assert doctor.returncode == 1 and "no private key in PEM" in doctor.stdout.decode()
     assert app.node.control("GET", "/v1/node").document["tls"] == "{}:{}".format(*app.node.tls)
 
 

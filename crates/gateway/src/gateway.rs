@@ -581,6 +581,7 @@ impl Edge {
                                 && request.framing == Framing::None
                                 && connection.kind != connection::Kind::Adopted
                                 && connection.output.is_empty()
+                                && !intake.is_draining()
                                 && self.options.departure.is_some() =>
                         {
                             request.head.origin = connection.origin;

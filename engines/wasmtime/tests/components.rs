@@ -98,7 +98,7 @@ fn a_handler_reads_its_request_and_answers() {
     ended.expect("it answers");
     assert_eq!(
         running.said().text(),
-        r#"Method::Post Some("/function/guest/path%20info?query=1") Some("suite.example") [[121, 101, 115]]"#
+        r#"Method::Post Some(Scheme::Http) Some("/function/guest/path%20info?query=1") Some("suite.example") [[121, 101, 115]]"#
     );
     let head = running.said().record().head.clone().expect("its head");
     assert_eq!(head.status, 201);

@@ -140,8 +140,9 @@ fn answer(outparam: ResponseOutparam, status: u16, text: &str) {
 
 fn describe(request: &IncomingRequest) -> String {
     format!(
-        "{:?} {:?} {:?} {:?}",
+        "{:?} {:?} {:?} {:?} {:?}",
         request.method(),
+        request.scheme(),
         request.path_with_query(),
         request.authority(),
         request.headers().get("x-suite"),
