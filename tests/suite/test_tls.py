@@ -552,6 +552,30 @@ def test_a_client_that_vanishes(app, files, secret):
     quiet(app.node)
 
 
+@pytest.mark.parametrize(("size", "code"), [(20_000, "limit-request-head"), (60_000, "limit-request-head"), (70_000, None)])
+def test_heads_that_are_too_large(app, size, code):
+    """Up to a point the gateway says so in its words; beyond, HTTP/2 does, and ends those that never end."""
+    with H2.clear(app.node.listen) as client:
+        client.step()
+        headers = [(f"x-{i}", "v" * 1000) for i in range(size // 1000)]
+        status, answered, _ = client.call("/function/all.ping", headers=headers)
+        assert (status, answered.get("x-millpond-error")) == (431, code)
+        assert client.call("/function/all.ping")[0] == 200
+        client.open("/function/all.ping", headers=[(f"x-{i}", "v" * 1000) for i in range(300)])
+        client.until_closed()
+        assert client.gone == h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
+
+
+def test_a_tunnel_is_refused(app):
+    with H2.clear(app.node.listen) as client:
+        stream = client.h2.get_next_available_stream_id()
+        client.h2.send_headers(stream, [(":method", "CONNECT"), (":authority", "example.org:443")])
+        client.flush()
+        status, headers, _ = client.read(stream)
+        assert (status, headers["x-millpond-error"]) == (501, "http-method")
+        assert client.call("/function/all.ping")[0] == 200
+
+
 # --- the upgrade ---
 
 
@@ -767,6 +791,13 @@ def test_malformed_handshakes_of_tls(app, files):
     with TlsWire(app.node.tls, files[0]) as wire:
         wire.send(get("/function/all.ping"))
         assert wire.read().status == 200
+
+
+def test_a_handshake_that_never_ends(app):
+    with Wire(app.node.tls) as silent, Wire(app.node.tls) as half:
+        half.send(b"\x16\x03\x01\x02\0\x01")
+        for wire in (silent, half):
+            assert wire.is_closed()
 
 
 def test_the_wrong_port(app, files):
