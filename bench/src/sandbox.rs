@@ -128,6 +128,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         protocol: Protocol::Raw {
             content_type: "text/plain".to_owned(),
         },
+        http: Vec::new(),
     });
     let method = if body.is_empty() { "GET" } else { "POST" };
     let answer = Arc::new(Mutex::new(Answer::default()));
@@ -145,6 +146,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             head: Box::new(head.build(RequestId(u128::from(iteration)))),
             body: body.clone().into(),
             response: Box::new(Sink(answer.clone())),
+            services: None,
         };
         let one = once(image.as_ref(), &grant, input)?;
         if iteration >= options.warm {

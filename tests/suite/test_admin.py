@@ -195,7 +195,7 @@ def test_metrics_are_prometheus_text(suite):
             assert family not in known, f"{family} is declared twice"
             known[family] = kind
         elif not line.startswith("#"):
-            match = re.fullmatch(r'([a-z_]+)(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? (\S+)', line)
+            match = re.fullmatch(r'([a-z_0-9]+)(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? (\S+)', line)
             assert match, line
             float(match[4])
             assert line.rpartition(" ")[0] not in seen, f"{line} stands twice"

@@ -192,13 +192,19 @@ def test_the_configuration_has_every_key(make_node, tmp_path):
     assert refused.returncode == 2
     known = set(re.findall(r"`([a-z_]+)`", refused.stderr.decode().partition("expected")[2]))
     assert set(shown) == known
-    # The ports are the harness's, and so is the certificate. The token holds.
+    # The ports are the harness's, and so are the certificate and the file of a secret. The token holds, and so do the keys.
     pair = dict(zip(("certificate", "key"), certificate(tmp_path, "docs"), strict=True)) | {"listen": "127.0.0.1:0"}
     text = block.text
     for key, value in pair.items():
         text = text.replace(f'"{shown["tls"][key]}"', f'"{value}"')
+    secret = tmp_path / "secret"
+    secret.write_text("hidden\n")
+    secret.chmod(0o600)
+    text = text.replace(shown["lambda"]["key"][1]["secret_file"], str(secret))
     node = make_node(config=text, token=None)
     assert node.tls
+    unsigned = node.request("POST", "/2015-03-31/functions/f/invocations")
+    assert unsigned.headers["x-amzn-ErrorType"] == "MissingAuthenticationTokenException"
     assert node.control("GET", "/v1/node").problem(401, "unauthorized")
     assert node.control("GET", "/v1/node", headers={"Authorization": f"Bearer {shown['admin_token']}"}).status == 200
 

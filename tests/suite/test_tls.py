@@ -311,6 +311,16 @@ def test_a_function_answers_over_many_kept_connections(app, files):
             assert secret.call("/function/all.echo", "POST", body=body)[2] == body
 
 
+def test_targets_in_absolute_form(app, files):
+    """They are taken with the scheme by which the client came, and with no other."""
+    with TlsWire(app.node.tls, files[0]) as wire, app.node.wire() as clear:
+        for one, scheme, other in ((wire, "https", "http"), (clear, "http", "https")):
+            one.send(get(f"{scheme}://named.example/function/all.env/x"))
+            assert variables(one.read().body)["HTTP_HOST"] == "named.example"
+            one.send(get(f"{other}://named.example/function/all.env/x"))
+            one.read().problem(421, "http-scheme")
+
+
 def test_pipelined_requests_through_tls(app, files):
     with TlsWire(app.node.tls, files[0]) as wire:
         wire.send(b"".join(get(f"/function/all.env/{i}") for i in range(100)))

@@ -46,6 +46,7 @@ use std::{
 };
 use telemetry::{logs::Logs, metrics::Metrics};
 use tokio::{net::TcpListener, sync::watch};
+use triggers::Agenda;
 
 /// The largest JSON document that is read.
 pub const DOCUMENT_LIMIT: usize = 4 << 20;
@@ -62,6 +63,8 @@ pub struct State {
     pub logs: Logs,
     /// What was called asynchronously, if this node takes such calls.
     pub calls: Option<Calls>,
+    /// When schedules are due.
+    pub agenda: Agenda,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// What `GET /v1/node` says.

@@ -1,7 +1,7 @@
 //! What requests and answers hold. Times are RFC 3339 in UTC, sizes and durations as in a manifest.
 
 use contract::{ByteSize, Digest, FunctionId, FunctionRef, Name, RequestId, VersionNumber, format_duration};
-use manifest::HttpTrigger;
+use manifest::{CloudEventsTrigger, HttpTrigger, Missed, ScheduleTrigger};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -84,6 +84,12 @@ pub struct Deployment {
     pub changes: Vec<Change>,
     /// The application's routes afterwards.
     pub routes: Vec<Route>,
+    /// Its schedules afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<Schedule>,
+    /// The events that it wants afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Subscription>,
     /// The SHA-256 of code that must be uploaded first.
     #[schema(value_type = Vec<String>)]
     pub missing_code: Vec<Digest>,
@@ -154,6 +160,40 @@ pub struct Route {
     pub host: Option<String>,
 }
 
+/// A schedule, as in `[[trigger.schedule]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Schedule {
+    /// The function that runs.
+    #[schema(value_type = String, example = "report")]
+    pub function: Name,
+    /// When it is due: a cron expression with its time zone unless that is UTC, or `every` and an interval.
+    #[schema(example = "0 2 * * MON Europe/Berlin")]
+    pub when: String,
+    /// What is done about missed runs: `skip`, `once` or `all`.
+    #[schema(example = "once")]
+    pub missed: String,
+    /// Whether it runs.
+    pub enabled: bool,
+    /// When it will be due next, where a function is described.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub next: Option<String>,
+}
+
+/// Events that a function wants, as in `[[trigger.cloudevents]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Subscription {
+    /// The function that runs.
+    #[schema(value_type = String, example = "bill")]
+    pub function: Name,
+    /// Their type, or how it begins and `*`.
+    #[schema(example = "com.example.order.*")]
+    pub r#type: String,
+    /// Their source, in the same way; any, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
 /// All applications.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Applications {
@@ -206,6 +246,12 @@ pub struct Function {
     pub aliases: BTreeMap<Name, VersionNumber>,
     /// The function's routes.
     pub routes: Vec<Route>,
+    /// Its schedules.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<Schedule>,
+    /// The events that it wants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Subscription>,
 }
 
 /// A function and all its versions.
@@ -268,6 +314,9 @@ pub struct Settings {
     /// `Content-Type` of a raw response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+    /// Hosts that it may send HTTP requests to.
+    #[serde(default, rename = "grants.http", skip_serializing_if = "Vec::is_empty")]
+    pub http: Vec<String>,
 }
 
 /// Which version to go back to.
@@ -480,6 +529,33 @@ impl From<&HttpTrigger> for Route {
     }
 }
 
+impl From<&ScheduleTrigger> for Schedule {
+    fn from(trigger: &ScheduleTrigger) -> Self {
+        let missed = match trigger.missed {
+            Missed::Skip => "skip",
+            Missed::Once => "once",
+            Missed::All => "all",
+        };
+        Self {
+            function: trigger.function.clone(),
+            when: trigger.when(),
+            missed: missed.to_owned(),
+            enabled: trigger.enabled,
+            next: None,
+        }
+    }
+}
+
+impl From<&CloudEventsTrigger> for Subscription {
+    fn from(trigger: &CloudEventsTrigger) -> Self {
+        Self {
+            function: trigger.function.clone(),
+            r#type: trigger.kind.clone(),
+            source: trigger.source.clone(),
+        }
+    }
+}
+
 impl From<&registry::Settings> for Settings {
     fn from(settings: &registry::Settings) -> Self {
         let (protocol, content_type) = match &settings.protocol {
@@ -501,6 +577,7 @@ impl From<&registry::Settings> for Settings {
             env: settings.env.clone(),
             protocol: protocol.to_owned(),
             content_type,
+            http: settings.http.clone(),
         }
     }
 }
@@ -522,6 +599,8 @@ impl From<registry::Plan> for Deployment {
             revision: plan.revision.0,
             changes: plan.changes.into_iter().map(Change::from).collect(),
             routes: plan.routes.iter().map(Route::from).collect(),
+            schedules: plan.schedules.iter().map(Schedule::from).collect(),
+            events: plan.subscriptions.iter().map(Subscription::from).collect(),
             missing_code: plan.missing_code,
         }
     }

@@ -71,6 +71,7 @@ impl Node {
         let address = listener.local_addr().unwrap();
         let ready = Arc::new(AtomicBool::new(true));
         let state = State {
+            agenda: triggers::Agenda::default(),
             registry: Arc::new(registry),
             logs: logs.clone(),
             calls: Some(calls.clone()),

@@ -196,6 +196,41 @@ impl Calls {
             })
     }
 
+    /// Accepts all of these calls or none, with one append; when this has returned, they are durable. Those whose id is
+    /// known are left out: whoever derives ids from a cause may submit what it leads to again.
+    pub fn submit_all(&self, calls: &[(CallId, Request)], now: Timestamp) -> Result<(), SubmitError> {
+        let (events, records) = self.0.admit_all(calls, now)?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let appended = self.0.log.append(LOG, records);
+        self.0.settle_all(&events, appended)
+    }
+
+    /// As [`Calls::submit_all`], without waiting: as [`Calls::submit_then`].
+    pub fn submit_all_then(
+        &self,
+        calls: &[(CallId, Request)],
+        now: Timestamp,
+        done: impl FnOnce(Result<(), SubmitError>) + Send + 'static,
+    ) -> Result<(), SubmitError> {
+        let (events, records) = self.0.admit_all(calls, now)?;
+        if records.is_empty() {
+            done(Ok(()));
+            return Ok(());
+        }
+        let admitted: Vec<_> = events.iter().map(|(event, _)| event.id()).collect();
+        let shared = Arc::clone(&self.0);
+        let appended = move |appended: Appended| done(shared.settle_all(&events, appended));
+        self.0
+            .log
+            .append_then(LOG, records, Box::new(appended))
+            .map_err(|error| {
+                self.0.withdraw(&admitted);
+                refused(error)
+            })
+    }
+
     /// Calls that are to be run now, `most` of them, those that waited longest first.
     pub fn due(&self, now: Timestamp, most: usize) -> Vec<CallId> {
         self.0.index.lock().due(now).take(most).collect()
@@ -571,6 +606,57 @@ impl Shared {
         drop(index);
         (self.bell)();
         Ok(id)
+    }
+
+    /// Takes places for those of the calls that are not known, or for none; they are given back by
+    /// [`Shared::settle_all`].
+    #[expect(clippy::type_complexity, reason = "events with their sizes, and their records")]
+    fn admit_all(
+        &self,
+        calls: &[(CallId, Request)],
+        now: Timestamp,
+    ) -> Result<(Vec<(Event, u64)>, Vec<Vec<u8>>), SubmitError> {
+        let (mut events, mut records) = (Vec::new(), Vec::new());
+        for (id, request) in calls {
+            match self.admit(*id, request, now) {
+                Ok((event, record)) => {
+                    events.push((event, record.len() as u64));
+                    records.push(record);
+                }
+                Err(SubmitError::Duplicate(_)) => {}
+                Err(error) => {
+                    let admitted: Vec<_> = events.iter().map(|(event, _)| event.id()).collect();
+                    self.withdraw(&admitted);
+                    return Err(error);
+                }
+            }
+        }
+        Ok((events, records))
+    }
+
+    fn withdraw(&self, ids: &[CallId]) {
+        let mut index = self.index.lock();
+        for id in ids {
+            index.remove(*id);
+        }
+    }
+
+    fn settle_all(&self, events: &[(Event, u64)], appended: Appended) -> Result<(), SubmitError> {
+        match appended {
+            Ok(position) => {
+                let mut index = self.index.lock();
+                for (at, (event, size)) in (position.0..).zip(events) {
+                    index.apply(Position(at), *size, event);
+                }
+            }
+            Err(error) => {
+                let ids: Vec<_> = events.iter().map(|(event, _)| event.id()).collect();
+                self.withdraw(&ids);
+                return Err(refused(error));
+            }
+        }
+        (self.bell)();
+        Ok(())
     }
 
     /// Why a call that is due is not to be run any more.

@@ -4,7 +4,7 @@ use crate::output::{columns, visible};
 use admin::wire::{Action, Change, Deployment, Difference, Route};
 use contract::VersionNumber;
 
-/// The plan: one line for each function and route.
+/// The plan: one line for each function and trigger.
 pub(crate) fn render(deployment: &Deployment) -> String {
     let mut text = format!("{}\n", deployment.application);
     text.push_str(&indented(&changes(deployment)));
@@ -16,6 +16,31 @@ pub(crate) fn render(deployment: &Deployment) -> String {
     if !routes.is_empty() {
         text.push_str("routes\n");
         text.push_str(&indented(&columns(&routes)));
+    }
+    let schedules: Vec<Vec<String>> = deployment
+        .schedules
+        .iter()
+        .map(|schedule| {
+            let off = if schedule.enabled { "" } else { " (disabled)" };
+            vec![visible(&schedule.when), format!("-> {}{off}", schedule.function)]
+        })
+        .collect();
+    if !schedules.is_empty() {
+        text.push_str("schedules\n");
+        text.push_str(&indented(&columns(&schedules)));
+    }
+    let events: Vec<Vec<String>> = deployment
+        .events
+        .iter()
+        .map(|event| {
+            let from = event.source.as_ref().map(|source| format!(" from {}", visible(source)));
+            let wanted = format!("{}{}", visible(&event.r#type), from.unwrap_or_default());
+            vec![wanted, format!("-> {}", event.function)]
+        })
+        .collect();
+    if !events.is_empty() {
+        text.push_str("events\n");
+        text.push_str(&indented(&columns(&events)));
     }
     text
 }
@@ -141,6 +166,14 @@ mod tests {
             "routes": [
                 { "function": "resize", "path": "/resize/{size}", "method": ["POST", "PUT"], "host": "img.example.org" },
                 { "function": "thumb", "path": "/" },
+            ],
+            "schedules": [
+                { "function": "thumb", "when": "0 2 * * MON Europe/Berlin", "missed": "once", "enabled": true },
+                { "function": "gps-ekf", "when": "every 30s", "missed": "skip", "enabled": false },
+            ],
+            "events": [
+                { "function": "thumb", "type": "com.example.*", "source": "/camera" },
+                { "function": "resize", "type": "*" },
             ],
             "missing_code": [],
             "a field of later": true,

@@ -19,6 +19,8 @@ pub struct Grant {
     pub arguments: Vec<String>,
     /// How standard output becomes a response.
     pub protocol: Protocol,
+    /// Hosts that it may send HTTP requests to: names in lower case, or addresses.
+    pub http: Vec<String>,
 }
 
 /// Whether an environment variable's name is the platform's own: it tells about the request (CGI/1.1, RFC 3875

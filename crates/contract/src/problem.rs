@@ -62,7 +62,8 @@ impl Problem {
             Fault::StackOverflow => (502, "look for unbounded recursion or very large local variables"),
             Fault::BadOutput { .. } => (
                 502,
-                "with `protocol = \"cgi\"` the output begins with header lines and an empty line",
+                "a command with `protocol = \"cgi\"` begins its output with header lines and an empty line; an HTTP handler sets \
+                 a response, and writes its body to the end",
             ),
             Fault::Exit { .. } | Fault::Trap { .. } => (502, "see its output with `millpond logs`"),
         };

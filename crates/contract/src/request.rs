@@ -1,10 +1,11 @@
 //! A request on its way into a sandbox, and its response on the way out.
 
-use crate::Head;
+use crate::{Head, Services};
 use bytes::Bytes;
 use std::{
     borrow::Cow,
     fmt,
+    sync::Arc,
     task::{Poll, Waker},
 };
 
@@ -16,6 +17,8 @@ pub struct Input {
     pub body: Body,
     /// Where everything goes that the sandbox says.
     pub response: Box<dyn ResponseSink>,
+    /// What it may ask for, if its version was granted anything.
+    pub services: Option<Arc<Services>>,
 }
 
 impl fmt::Debug for Input {

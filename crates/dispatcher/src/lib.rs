@@ -12,7 +12,7 @@
 mod table;
 
 use arc_swap::{ArcSwap, Cache};
-use contract::{FunctionId, Head, Problem, VersionNumber};
+use contract::{FunctionId, Head, Name, Problem, Service, Services, VersionNumber};
 use parking_lot::Mutex;
 use registry::{Snapshot, Version};
 use std::{
@@ -25,6 +25,7 @@ use std::{
 };
 use table::Table;
 use telemetry::{logs::Logs, metrics::Metrics};
+use triggers::Event;
 use worker::{Shared, Target, TargetOptions};
 
 /// Publishes tables to the cores.
@@ -32,6 +33,7 @@ pub struct Dispatcher {
     table: Arc<ArcSwap<Table>>,
     targets: Mutex<Targets>,
     shared: Arc<Shared>,
+    services: Vec<Arc<dyn Service>>,
     metrics: Arc<Metrics>,
     logs: Logs,
     ready: Arc<AtomicBool>,
@@ -78,6 +80,16 @@ impl Reader {
         self.cache.load().named(function)
     }
 
+    /// What is deployed now.
+    pub fn snapshot(&mut self) -> &Arc<Snapshot> {
+        self.cache.load().snapshot()
+    }
+
+    /// The functions that want an event, of one application or of all.
+    pub fn subscribers(&mut self, application: Option<&Name>, event: &Event) -> Vec<Arc<Target>> {
+        self.cache.load().subscribers(application, event)
+    }
+
     /// Whether everything that was deployed when the node started can be served without loading anything.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
@@ -86,11 +98,17 @@ impl Reader {
 
 impl Dispatcher {
     /// With nothing deployed.
-    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>, logs: Logs) -> Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        services: Vec<Arc<dyn Service>>,
+        metrics: Arc<Metrics>,
+        logs: Logs,
+    ) -> Self {
         Self {
             table: Arc::new(ArcSwap::from_pointee(Table::default())),
             targets: Mutex::default(),
             shared,
+            services,
             metrics,
             logs,
             ready: Arc::new(AtomicBool::new(false)),
@@ -167,7 +185,9 @@ impl Dispatcher {
 
     fn target(&self, version: &Arc<Version>) -> Arc<Target> {
         let its = version.clone();
+        let services = Services::bind(&self.services, &version.grant);
         Arc::new(Target::new(TargetOptions {
+            services: (!services.is_empty()).then(|| Arc::new(services)),
             grant: version.grant.clone(),
             load: Box::new(move || its.image().cloned().map_err(|error| error.to_string())),
             reuse: version.settings.reuse,

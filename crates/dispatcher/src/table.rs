@@ -1,9 +1,11 @@
 //! The routes of a node, as they are between two deploys.
 
 use crate::{Targets, Unrouted};
-use contract::{FunctionRef, Head, Problem};
+use contract::{FunctionRef, Head, Name, Problem};
+use manifest::CloudEventsTrigger;
 use registry::Snapshot;
 use std::{collections::HashMap, sync::Arc};
+use triggers::Event;
 use worker::Target;
 
 /// Where functions are reached whatever the routes say.
@@ -19,6 +21,15 @@ pub(crate) struct Table {
     hosts: HashMap<Box<str>, Routes>,
     /// Routes of any host.
     any: Routes,
+    /// The events that functions want.
+    subscriptions: Vec<Subscription>,
+}
+
+/// Events that a function wants.
+struct Subscription {
+    application: Name,
+    trigger: CloudEventsTrigger,
+    target: Arc<Target>,
 }
 
 /// Routes by path, and then by method: the most specific path decides, whoever wrote it.
@@ -178,13 +189,21 @@ impl Table {
                     }
                 }
             }
+            let known = |function: &Name| {
+                let live = application.functions.get(function)?.live()?;
+                targets.get(&(live.function.clone(), live.number))
+            };
+            for trigger in &application.subscriptions {
+                if let Some(known) = known(&trigger.function) {
+                    table.subscriptions.push(Subscription {
+                        application: application_name.clone(),
+                        trigger: trigger.clone(),
+                        target: known.target.clone(),
+                    });
+                }
+            }
             for trigger in &application.triggers {
-                let live = application
-                    .functions
-                    .get(&trigger.function)
-                    .and_then(|function| function.live());
-                let Some(known) = live.and_then(|live| targets.get(&(live.function.clone(), live.number)))
-                else {
+                let Some(known) = known(&trigger.function) else {
                     continue;
                 };
                 let routes = match &trigger.host {
@@ -250,6 +269,25 @@ impl Table {
             problem,
             allow: Some(allow),
         }))
+    }
+
+    pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// The functions that want an event, each once.
+    pub(crate) fn subscribers(&self, application: Option<&Name>, event: &Event) -> Vec<Arc<Target>> {
+        let mut found: Vec<Arc<Target>> = Vec::new();
+        for subscription in &self.subscriptions {
+            let asked = application.is_none_or(|application| *application == subscription.application);
+            if asked
+                && subscription.trigger.matches(event)
+                && !found.iter().any(|known| Arc::ptr_eq(known, &subscription.target))
+            {
+                found.push(subscription.target.clone());
+            }
+        }
+        found
     }
 
     /// What a reference leads to.

@@ -5,8 +5,9 @@ use crate::{
     streams::{self, Download, Upload},
 };
 use bytes::Bytes;
+use calls::CallId;
 use contract::{Fault, FunctionRef, Head, Origin, Problem, RequestId, Trailers, VersionNumber};
-use lambda::{Invoke, Rejection};
+use lambda::{Claim, Invoke, Rejection};
 use rustix::{
     fd::OwnedFd,
     io::{self, Errno},
@@ -88,9 +89,25 @@ pub(crate) enum Phase {
     Leaving(Option<Box<Head>>),
 }
 
+/// What a request is collected for.
+pub(crate) enum Goal {
+    /// To be given to this function.
+    Run(Arc<Target>),
+    /// To be answered this, if it was signed by somebody who may know.
+    Tell(Box<(Claim, Rejection)>),
+    /// To be published: it holds events.
+    Publish,
+}
+
+impl Goal {
+    fn streams(&self) -> bool {
+        matches!(self, Self::Run(target) if target.streams())
+    }
+}
+
 /// A request whose body is on its way.
 pub(crate) struct Incoming {
-    pub(crate) target: Arc<Target>,
+    pub(crate) goal: Goal,
     pub(crate) head: Box<Head>,
     pub(crate) body: Vec<u8>,
     /// Of the body, in bytes.
@@ -166,6 +183,12 @@ pub(crate) enum Reply {
     },
     /// A call that is kept.
     Accepted { id: RequestId, arrived: Instant },
+    /// Events whose calls are kept.
+    Published {
+        calls: Vec<CallId>,
+        id: RequestId,
+        arrived: Instant,
+    },
     /// Text of the gateway's own.
     Text {
         status: u16,
@@ -177,7 +200,7 @@ pub(crate) enum Reply {
 impl Incoming {
     /// Fails with the body's length if that is known to be more than `limit` bytes.
     pub(crate) fn new(
-        target: Arc<Target>,
+        goal: Goal,
         head: Box<Head>,
         framing: Framing,
         limit: u64,
@@ -188,7 +211,7 @@ impl Incoming {
             // Bounded by the limit, which fits an address space.
             Framing::Length(length) => {
                 let capacity = usize::try_from(length).unwrap_or(usize::MAX);
-                let most = if target.streams() {
+                let most = if goal.streams() {
                     streams::COLLECTED
                 } else {
                     MOST_AHEAD
@@ -198,7 +221,7 @@ impl Incoming {
             Framing::Chunked => (Rest::Chunked(ChunkDecoder::new()), 0),
         };
         Ok(Self {
-            target,
+            goal,
             head,
             body: Vec::with_capacity(capacity),
             limit,
@@ -218,12 +241,12 @@ impl Incoming {
             (Rest::Chunked(decoder), true) => !decoder.trailers().is_empty(),
             (Rest::Length(_), true) => false,
         };
-        worth && self.target.streams()
+        worth && self.goal.streams()
     }
 
     /// Splits it into what is sent on, and what decodes the rest.
-    pub(crate) fn split(self) -> (Arc<Target>, Box<Head>, Vec<u8>, Rest) {
-        (self.target, self.head, self.body, self.framing)
+    pub(crate) fn split(self) -> (Goal, Box<Head>, Vec<u8>, Rest) {
+        (self.goal, self.head, self.body, self.framing)
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::{
     Listener,
     adoption::{self, Adopted, Adoption, Departing, Departure},
-    connection::{self, Connection, Incoming, Manner, Phase, Reply, Watched},
+    connection::{self, Connection, Goal, Incoming, Manner, Phase, Reply, Watched},
+    events,
     http1::{self, CONTINUE, Framing, PREFACE, Parsed, imf_date},
     invoke,
     later::{self, Inbox, Kept, Later},
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use calls::SubmitError;
 use contract::{Body, CoreId, FunctionRef, Head, Origin, Problem, RequestId};
 use dispatcher::{Reader, Unrouted};
-use lambda::{Invoke, Kind, Rejection};
+use lambda::{Invoke, Keys, Kind, MAX_PAYLOAD, Rejection};
 use rustix::{buffer::spare_capacity, fd::OwnedFd, io::Errno};
 use slab::Slab;
 use std::{
@@ -43,6 +44,8 @@ pub struct Options {
     pub tracer: Option<Tracer>,
     /// Where asynchronous calls are kept; none are taken without it.
     pub later: Option<Later>,
+    /// Who may sign requests of Lambda's API.
+    pub keys: Arc<Keys>,
     /// What brings connections beside those that the listener accepts.
     pub adoption: Option<Adoption>,
     /// What takes connections that go on in HTTP/2; it is not spoken without it.
@@ -75,6 +78,7 @@ impl Default for Options {
             },
             tracer: None,
             later: None,
+            keys: Arc::default(),
             adoption: None,
             departure: None,
         }
@@ -150,7 +154,7 @@ const AHEAD: usize = 64 << 10;
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// Problems of requests that led to no function, as they are counted.
-const COUNTED: [&str; 8] = [
+const COUNTED: [&str; 13] = [
     "route-unknown",
     "route-method",
     "route-changing",
@@ -159,6 +163,11 @@ const COUNTED: [&str; 8] = [
     "function-ambiguous",
     "application-unknown",
     "version-unknown",
+    "event-malformed",
+    "event-unwanted",
+    "event-loop",
+    "event-fanout",
+    "calls-size",
 ];
 
 /// What a client is answered whose call was not kept.
@@ -574,7 +583,7 @@ impl Edge {
                         }
                     }
                     let id = self.ids.next();
-                    match http1::parse(&bytes[at..], &self.options.head, id) {
+                    match http1::parse(&bytes[at..], &self.options.head, connection.origin.scheme(), id) {
                         Ok(Parsed::Partial) => return at,
                         Ok(Parsed::Head(mut request))
                             if request.upgrade
@@ -627,12 +636,21 @@ impl Edge {
         dirty: &mut Vec<u64>,
     ) {
         let limit = incoming.limit;
-        let (target, head, body, rest) = incoming.split();
+        let (goal, head, body, rest) = incoming.split();
+        let target = match goal {
+            Goal::Run(target) => target,
+            Goal::Tell(told) => {
+                let (claim, rejection) = *told;
+                let rejection = claim.check(&body).err().unwrap_or(rejection);
+                return self.turn_away(connection, rejection, head.id, Framing::None, intake, dirty);
+            }
+            Goal::Publish => return self.publish(connection, &head, &Bytes::from(body), intake, dirty),
+        };
         if !streams {
             return self.submit(connection, target, head, Bytes::from(body).into(), intake, dirty);
         }
         connection.uploaded = body.len() as u64;
-        let (sender, receiver) = worker::flow();
+        let (sender, receiver) = flow::flow();
         if done {
             sender.send(body.into());
             sender.end(rest.trailers());
@@ -733,6 +751,9 @@ impl Edge {
         if later::name(head.path()).is_some() && self.options.later.is_some() {
             return self.begin_later(connection, head, framing, ask, intake, dirty);
         }
+        if events::is_events(head.path()) && self.options.later.is_some() {
+            return self.begin_events(connection, head, framing, ask, intake, dirty);
+        }
         if lambda::is_invoke(head.path()) {
             return self.begin_invoke(connection, head, framing, ask, intake, dirty);
         }
@@ -792,6 +813,75 @@ impl Edge {
         }
     }
 
+    /// Counts a problem of a request that led to no function.
+    fn count(&self, problem: &Problem) {
+        if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
+            self.metrics.reject(code);
+        }
+    }
+
+    /// A request with events.
+    fn begin_events(
+        &mut self,
+        connection: &mut Connection,
+        head: Box<Head>,
+        framing: Framing,
+        ask: bool,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
+        let (id, arrived) = (head.id, intake.now);
+        let (problem, header) = if head.method() == "POST" {
+            match Incoming::new(Goal::Publish, head, framing, events::LARGEST) {
+                Ok(incoming) if framing == Framing::None => {
+                    return self.pass(connection, incoming, true, false, intake, dirty);
+                }
+                Ok(incoming) => return Self::collect(connection, incoming, ask, dirty),
+                Err(length) => (events::too_large(length), None),
+            }
+        } else {
+            (events::method(&head), Some(("Allow", "POST".to_owned())))
+        };
+        self.count(&problem);
+        let reply = Reply::Problem {
+            problem,
+            id,
+            header,
+            arrived,
+        };
+        self.reply(connection, reply, framing, dirty);
+    }
+
+    /// Has the calls kept that events make. Their client is answered when they are.
+    fn publish(
+        &mut self,
+        connection: &mut Connection,
+        head: &Head,
+        body: &Bytes,
+        intake: &Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
+        let Some(later) = self.options.later.clone() else {
+            return;
+        };
+        connection.phase = Phase::Working;
+        let (id, arrived) = (head.id, intake.now);
+        let (here, client) = ((self.core, &self.kept), (connection.token, arrived));
+        match later.publish(head, body, &mut self.reader, here, client) {
+            Ok(()) => connection.in_work = true,
+            Err(problem) => {
+                self.count(&problem);
+                let reply = Reply::Problem {
+                    header: (problem.status == 429).then(|| ("Retry-After", "1".to_owned())),
+                    problem,
+                    id,
+                    arrived,
+                };
+                self.reply(connection, reply, Framing::None, dirty);
+            }
+        }
+    }
+
     /// Submits a request that has no body, or waits for the body.
     #[expect(
         clippy::too_many_arguments,
@@ -811,7 +901,7 @@ impl Edge {
             return self.submit(connection, target, head, Bytes::new().into(), intake, dirty);
         }
         let (id, limit) = (head.id, target.grant().limits.request_body);
-        match Incoming::new(target, head, framing, limit.0) {
+        match Incoming::new(Goal::Run(target), head, framing, limit.0) {
             Ok(incoming) => Self::collect(connection, incoming, ask, dirty),
             Err(length) => {
                 const CODE: &str = "limit-request-body";
@@ -845,15 +935,9 @@ impl Edge {
     ) {
         connection.phase = Phase::Working;
         let (id, arrived) = (head.id, intake.now);
-        if connection.invoke.is_some() {
-            if let Err(rejection) = Invoke::check_payload(&body) {
-                connection.invoke = None;
-                let reply = Reply::Rejection {
-                    rejection,
-                    id,
-                    arrived,
-                };
-                return self.reply(connection, reply, Framing::None, dirty);
+        if let Some(invoke) = &connection.invoke {
+            if let Err(rejection) = invoke.check_payload(&body) {
+                return self.turn_away(connection, rejection, id, Framing::None, intake, dirty);
             }
             if body.is_empty() {
                 body = Bytes::from_static(b"{}");
@@ -889,6 +973,14 @@ impl Edge {
         dirty: &mut Vec<u64>,
     ) {
         let id = head.id;
+        let claim = match self.options.keys.claim(&head, SystemTime::now()) {
+            Ok(claim) => claim,
+            Err(rejection) => return self.turn_away(connection, rejection, id, framing, intake, dirty),
+        };
+        if claim.is_some() {
+            // It was meant for this node: no function reads it, and no call that is kept has it.
+            head.remove_header("authorization");
+        }
         let found = Invoke::read(&head).and_then(|invoke| {
             if invoke.kind == Kind::Event && self.options.later.is_none() {
                 return Err(Rejection::no_events());
@@ -896,38 +988,54 @@ impl Edge {
             let target = self.reader.named(&invoke.function.to_string());
             Ok((target.map_err(|problem| Rejection::of_problem(&problem))?, invoke))
         });
-        let rejection = match found {
-            Err(rejection) => rejection,
-            Ok((target, invoke)) => {
+        let (goal, limit, most) = match (found, claim) {
+            (Ok((target, mut invoke)), claim) => {
                 head.set_script(head.path().len());
-                let limit = invoke.largest_payload().min(target.grant().limits.request_body.0);
                 let most = invoke.largest_payload();
+                let limit = most.min(target.grant().limits.request_body.0);
                 connection.later = (invoke.kind == Kind::Event).then(|| invoke.function.clone());
+                invoke.claim = claim;
                 connection.invoke = Some(Box::new(invoke));
-                match Incoming::new(target.clone(), head, framing, limit) {
-                    Ok(incoming) if framing == Framing::None => {
-                        let Incoming { head, .. } = incoming;
-                        return self.submit(connection, target, head, Bytes::new().into(), intake, dirty);
-                    }
-                    Ok(incoming) => return Self::collect(connection, incoming, ask, dirty),
-                    Err(_) => Rejection::too_large(limit, most),
-                }
+                (Goal::Run(target), limit, most)
+            }
+            (Err(rejection), Some(claim)) => {
+                (Goal::Tell(Box::new((claim, rejection))), MAX_PAYLOAD, MAX_PAYLOAD)
+            }
+            (Err(rejection), None) => {
+                return self.turn_away(connection, rejection, id, framing, intake, dirty);
             }
         };
+        match Incoming::new(goal, head, framing, limit) {
+            Ok(incoming) if framing == Framing::None => {
+                self.pass(connection, incoming, true, false, intake, dirty);
+            }
+            Ok(incoming) => Self::collect(connection, incoming, ask, dirty),
+            Err(_) => {
+                let rejection = Rejection::too_large(limit, most);
+                self.turn_away(connection, rejection, id, framing, intake, dirty);
+            }
+        }
+    }
+
+    /// The answer to a request of Lambda's API that invokes nothing.
+    fn turn_away(
+        &mut self,
+        connection: &mut Connection,
+        rejection: Rejection,
+        id: RequestId,
+        framing: Framing,
+        intake: &Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) {
         self.metrics.reject(rejection.error);
         connection.invoke = None;
         connection.later = None;
-        let arrived = intake.now;
-        self.reply(
-            connection,
-            Reply::Rejection {
-                rejection,
-                id,
-                arrived,
-            },
-            framing,
-            dirty,
-        );
+        let reply = Reply::Rejection {
+            rejection,
+            id,
+            arrived: intake.now,
+        };
+        self.reply(connection, reply, framing, dirty);
     }
 
     /// An answer of our own to a request whose body was not read.
@@ -952,9 +1060,14 @@ impl Edge {
         self.metrics.reject(reject.code);
         connection.manner.keep_alive = false;
         connection.later = None;
-        connection.reply = Some(match (connection.invoke.take(), &connection.phase) {
-            (Some(invoke), Phase::Body(incoming)) if reject.status == 413 => Reply::Rejection {
-                rejection: Rejection::too_large(incoming.limit, invoke.largest_payload()),
+        let most = match (connection.invoke.take(), &connection.phase) {
+            (Some(invoke), _) => Some(invoke.largest_payload()),
+            (None, Phase::Body(incoming)) if matches!(incoming.goal, Goal::Tell(_)) => Some(MAX_PAYLOAD),
+            _ => None,
+        };
+        connection.reply = Some(match (most, &connection.phase) {
+            (Some(most), Phase::Body(incoming)) if reject.status == 413 => Reply::Rejection {
+                rejection: Rejection::too_large(incoming.limit, most),
                 id,
                 arrived,
             },
@@ -999,6 +1112,9 @@ impl Edge {
             && let Err(reply) = invoke::prepare(invoke, &mut request)
         {
             connection.invoke = None;
+            if let Reply::Rejection { rejection, .. } = &*reply {
+                self.metrics.reject(rejection.error);
+            }
             return self.reply(connection, *reply, Framing::None, dirty);
         }
         if let Some(tracer) = &self.options.tracer {
@@ -1089,14 +1205,16 @@ impl Front for Gateway {
             id,
             arrived,
             result,
+            accepted,
         }) = self.edge.kept.pop()
         {
             // Who has gone meanwhile is not told; the call is kept all the same.
             if let Some(connection) = self.connection(token) {
                 connection.in_work = false;
-                connection.reply = Some(match result {
-                    Ok(_) => Reply::Accepted { id, arrived },
-                    Err(error) => not_kept(connection, &error, id, arrived),
+                connection.reply = Some(match (result, accepted) {
+                    (Ok(_), Some(calls)) => Reply::Published { calls, id, arrived },
+                    (Ok(_), None) => Reply::Accepted { id, arrived },
+                    (Err(error), _) => not_kept(connection, &error, id, arrived),
                 });
                 self.dirty.push(token);
             }

@@ -23,9 +23,9 @@ pub(crate) fn prepare(invoke: &Invoke, invocation: &mut Invocation) -> Result<()
         })
     };
     let Body::Whole(body) = &mut invocation.body else {
-        return Ok(());
+        return Err(rejected(Rejection::of_failure("its payload was not collected")));
     };
-    Invoke::check_payload(body).map_err(rejected)?;
+    invoke.check_payload(body).map_err(rejected)?;
     match invoke.kind {
         // An event does not come here: it is kept.
         Kind::RequestResponse | Kind::Event => {}

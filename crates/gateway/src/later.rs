@@ -57,6 +57,8 @@ pub(crate) struct Kept {
     pub(crate) id: RequestId,
     pub(crate) arrived: Instant,
     pub(crate) result: Result<CallId, SubmitError>,
+    /// The calls, if it published events.
+    pub(crate) accepted: Option<Vec<CallId>>,
 }
 
 pub(crate) type Inbox = Arc<SegQueue<Kept>>;
@@ -109,6 +111,7 @@ impl Later {
                 id: id.0,
                 arrived,
                 result,
+                accepted: None,
             });
             shared.wake(core);
         })
@@ -116,7 +119,7 @@ impl Later {
 }
 
 /// The wall clock, as calls count it.
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

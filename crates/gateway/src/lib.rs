@@ -22,6 +22,8 @@
 
 mod adoption;
 mod connection;
+/// Events in, and the calls that they make.
+pub mod events;
 mod gateway;
 /// The server's side of HTTP/1.1, without I/O.
 pub mod http1;

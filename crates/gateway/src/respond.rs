@@ -2,6 +2,7 @@
 
 use crate::{
     connection::{Connection, Reply},
+    events,
     http1::{ResponseLine, write_head},
     invoke,
     streams::{self, Download},
@@ -71,6 +72,16 @@ pub(crate) fn respond(
             headers.push(("Server-Timing", &said));
             headers.push(("X-Request-Id", &hex));
             plain(connection, 202, &headers, &[], date);
+        }
+        Reply::Published { calls, id, arrived } => {
+            let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
+            let hex = id.hex();
+            let headers: [(&str, &[u8]); 3] = [
+                ("Content-Type", b"application/json"),
+                ("Server-Timing", &said),
+                ("X-Request-Id", &hex),
+            ];
+            plain(connection, 202, &headers, &events::accepted(&calls), date);
         }
         Reply::Answer(mut answer) => {
             let write = now.saturating_duration_since(answer.timing.ended);

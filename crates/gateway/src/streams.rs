@@ -14,7 +14,8 @@ use std::{
     task::{Poll, Waker},
     time::Duration,
 };
-use worker::{Opening, Receiver, Sender};
+use flow::{Receiver, Sender};
+use worker::Opening;
 
 /// A body longer than this is streamed if its function takes streams; a shorter one is collected. In bytes.
 pub(crate) const COLLECTED: usize = 64 << 10;

@@ -119,7 +119,7 @@ fn chunk_extensions_and_trailers_are_bounded() {
 fn the_function_sees_what_it_should() {
     let input = b"POST http://real.example:81?q HTTP/1.1\r\nHost: fake\r\nTransfer-Encoding: chunked\r\nX-A:  b \t\r\n\
                   X_A: c\r\nProxy: http://evil\r\nEmpty:\r\nx-a: \xff\r\n\r\n";
-    let Ok(Parsed::Head(request)) = parse(input, &Limits::default(), contract::RequestId(7)) else {
+    let Ok(Parsed::Head(request)) = parse(input, &Limits::default(), "http", contract::RequestId(7)) else {
         panic!("refused")
     };
     let headers: Vec<_> = request.head.headers().collect();

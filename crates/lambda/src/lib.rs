@@ -8,6 +8,7 @@
 //! - [`rejection`]: why a function was not invoked, as an error of the API.
 //! - [`outcome`]: what an invocation came to: a payload, or a function error, and the tail of its log.
 //! - [`event_stream`]: the framing of streamed responses.
+//! - [`signature`]: who sent a request, where that matters.
 
 #![forbid(unsafe_code)]
 
@@ -15,10 +16,12 @@ mod event_stream;
 mod outcome;
 mod rejection;
 mod request;
+mod signature;
 
 pub use outcome::{Log, Outcome, REQUEST_ID, request_uuid};
 pub use rejection::Rejection;
 pub use request::{Invoke, Kind, MAX_EVENT, MAX_PAYLOAD, is_invoke};
+pub use signature::{Claim, Keys, Secret};
 
 /// How much of an invocation's log `LogType: Tail` returns, in bytes.
 pub const LOG_TAIL: usize = 4 << 10;

@@ -57,6 +57,31 @@ impl Rejection {
         Self::new(400, "InvalidRequestContentException", message)
     }
 
+    pub(crate) fn no_signature() -> Self {
+        Self::new(
+            403,
+            "MissingAuthenticationTokenException",
+            "Missing Authentication Token: this node takes requests that are signed by AWS Signature Version 4 in an \
+             Authorization header",
+        )
+    }
+
+    pub(crate) fn incomplete(message: impl Into<String>) -> Self {
+        Self::new(400, "IncompleteSignatureException", message)
+    }
+
+    pub(crate) fn unknown_key() -> Self {
+        Self::new(
+            403,
+            "UnrecognizedClientException",
+            "The security token included in the request is invalid.",
+        )
+    }
+
+    pub(crate) fn signature(message: impl Into<String>) -> Self {
+        Self::new(403, "InvalidSignatureException", message)
+    }
+
     /// An invocation kind that this node does not take.
     pub fn no_events() -> Self {
         Self::parameter("this node takes no invocations of type Event; use RequestResponse")

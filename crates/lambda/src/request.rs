@@ -1,6 +1,6 @@
 //! What a request asks for.
 
-use crate::Rejection;
+use crate::{Claim, Rejection};
 use contract::{FunctionRef, Head, Qualifier};
 use percent_encoding::percent_decode_str;
 use serde::de::IgnoredAny;
@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 /// One `Invoke`, or one `InvokeWithResponseStream`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Invoke {
     /// The function as the caller named it, its name and qualifier together.
     pub function: FunctionRef,
@@ -35,6 +35,8 @@ pub struct Invoke {
     pub tail: bool,
     /// The answer is an event stream.
     pub stream: bool,
+    /// The signature that its payload must bear out, where keys are configured.
+    pub claim: Option<Claim>,
 }
 
 /// Whether a path is one of this API's, so that nobody else answers it.
@@ -85,10 +87,11 @@ impl Invoke {
             }
         };
         Ok(Self {
-            function: function(&name, qualifier(head).as_deref())?,
+            function: function(&name, qualifier(head)?.as_deref())?,
             kind,
             tail,
             stream,
+            claim: None,
         })
     }
 
@@ -100,8 +103,11 @@ impl Invoke {
         }
     }
 
-    /// A payload is JSON, or absent: then the function is given an empty object.
-    pub fn check_payload(payload: &[u8]) -> Result<(), Rejection> {
+    /// A payload is what was signed, and it is JSON, or absent: then the function is given an empty object.
+    pub fn check_payload(&self, payload: &[u8]) -> Result<(), Rejection> {
+        if let Some(claim) = &self.claim {
+            claim.check(payload)?;
+        }
         if payload.is_empty() {
             return Ok(());
         }
@@ -121,12 +127,17 @@ fn text<'a>(head: &'a Head, name: &str) -> &'a str {
     std::str::from_utf8(value).unwrap_or("\u{fffd}")
 }
 
-fn qualifier(head: &Head) -> Option<String> {
-    let (_, query) = head.target().split_once('?')?;
-    let value = query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("Qualifier="))?;
-    Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
+fn qualifier(head: &Head) -> Result<Option<String>, Rejection> {
+    let decode = |text| percent_decode_str(text).decode_utf8_lossy();
+    let pairs = head.query().split('&');
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    // The name as well, and no second one: a signature is good for every way to encode a query, and for its parts in any order.
+    let mut values = pairs.filter(|(name, _)| decode(name) == "Qualifier");
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some((_, value)), None) => Ok(Some(decode(value).into_owned())),
+        (Some(_), Some(_)) => Err(Rejection::parameter("there is more than one Qualifier")),
+    }
 }
 
 /// `NAME`, `NAME:QUALIFIER`, `ACCOUNT:function:NAME`, or `arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME[:QUALIFIER]`;
@@ -270,13 +281,29 @@ mod tests {
     }
 
     #[test]
+    fn a_qualifier_is_found_as_it_was_signed() {
+        let path = "/2015-03-31/functions/f/invocations";
+        for query in ["Qualifier=7", "%51ualifier=%37", "&x&Qualifier=7&y="] {
+            let invoke = read(&format!("{path}?{query}"), &[]).unwrap();
+            assert_eq!(invoke.function.to_string(), "f:7", "{query}");
+        }
+        for query in ["", "Qualifier", "qualifier=7", "x=Qualifier=7"] {
+            let invoke = read(&format!("{path}?{query}"), &[]).unwrap();
+            assert_eq!(invoke.function.to_string(), "f", "{query}");
+        }
+        let error = read(&format!("{path}?Qualifier=7&%51ualifier=8"), &[]).unwrap_err();
+        assert_eq!(error.error, "InvalidParameterValueException");
+    }
+
+    #[test]
     fn payloads_are_json() {
+        let invoke = read("/2015-03-31/functions/f/invocations", &[]).unwrap();
         for good in ["", "{}", "null", " [1, \"ü\"] ", "1e300"] {
-            assert_eq!(Invoke::check_payload(good.as_bytes()), Ok(()));
+            assert_eq!(invoke.check_payload(good.as_bytes()), Ok(()));
         }
         for bad in [&b"{"[..], b"{} x", b"\"\xff\"", b"pong", &[b'['; 100_000]] {
             assert_eq!(
-                Invoke::check_payload(bad).unwrap_err().error,
+                invoke.check_payload(bad).unwrap_err().error,
                 "InvalidRequestContentException"
             );
         }

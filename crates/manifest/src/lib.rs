@@ -6,7 +6,8 @@
 //! 1. `reader` turns the text into a tree of plain values and notes where each of them stood.
 //! 2. `reader` walks that tree along the JSON schema ([`schema()`], derived from the types in `model`): unknown keys,
 //!    missing keys, wrong types, quantities, ranges. What the schema publishes and what is accepted is one thing.
-//! 3. `rules` checks what a schema cannot say: paths, hosts, methods, environment, routes that exclude each other.
+//! 3. `rules` checks what a schema cannot say: paths, hosts, methods, environment, routes that exclude each other,
+//!    schedules that are never due.
 //!
 //! All faults of a step are reported at once, as [`Diagnostic`]s that name the key, say what to try, and carry the
 //! place in the text. Nothing here does I/O, and no input makes it panic.
@@ -23,8 +24,8 @@ use diagnostic::Diagnostics;
 
 pub use diagnostic::Diagnostic;
 pub use model::{
-    Application, Build, DEFAULT_CONTENT_TYPE, Engine, Function, Grants, HttpGrant, HttpTrigger, Manifest,
-    Protocol, S3Action, S3Grant, Triggers,
+    Application, Build, CloudEventsTrigger, DEFAULT_CONTENT_TYPE, Engine, Function, Grants, HttpGrant,
+    HttpTrigger, Manifest, Missed, Protocol, S3Action, S3Grant, ScheduleTrigger, Triggers,
 };
 pub use schema::{schema, schema_text};
 

@@ -5,6 +5,7 @@ use contract::{ByteSize, Limits, Name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{collections::BTreeMap, time::Duration};
+use triggers::{Event, Pattern, Timing, TimingError};
 
 /// The manifest of one Millpond application: `millpond.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,7 +34,7 @@ pub struct Application {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Function {
-    /// Path of the code, relative to the manifest.
+    /// Path of the code, relative to the manifest: a WebAssembly module of WASI 0.1, or a component of WASI 0.2.
     #[schemars(length(min = 1), extend("examples" = ["build/resize.wasm"]))]
     pub source: String,
     /// What isolates the function.
@@ -79,7 +80,7 @@ pub struct Function {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 3), extend("examples" = ["image/png"]))]
     pub content_type: Option<String>,
-    /// How standard output becomes a response.
+    /// How a command's standard output becomes a response.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(extend("default" = "raw"))]
     pub protocol: Protocol,
@@ -103,7 +104,7 @@ pub enum Engine {
     /// The node chooses.
     #[default]
     Auto,
-    /// WebAssembly by Wasmtime: WASI 0.1 commands.
+    /// WebAssembly by Wasmtime: commands of WASI 0.1 and 0.2, HTTP handlers.
     Wasmtime,
 }
 
@@ -187,12 +188,80 @@ pub struct Triggers {
     /// Routes of the data plane.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub http: Vec<HttpTrigger>,
+    /// Times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedule: Vec<ScheduleTrigger>,
+    /// Events of the CloudEvents specification.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cloudevents: Vec<CloudEventsTrigger>,
+}
+
+/// A schedule: the function runs at these times, as an asynchronous call. Either `cron` or `every` says when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleTrigger {
+    /// The function that runs.
+    #[schemars(with = "schema::NameText")]
+    pub function: Name,
+    /// Minute, hour, day of the month, month and weekday, optionally with the second before them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1), extend("examples" = ["*/5 * * * *"]))]
+    pub cron: Option<String>,
+    /// The time zone of `cron`, by its name in the IANA database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1), extend("default" = "UTC", "examples" = ["Europe/Berlin"]))]
+    pub timezone: Option<String>,
+    /// The time between two runs, 1s to 366 days; the first is that long after the deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1), extend("examples" = ["30s"]))]
+    pub every: Option<String>,
+    /// What is done about runs that were due while the node was down.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = "once"))]
+    pub missed: Missed,
+    /// The body of the request that the function gets, at most 64KiB.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub payload: String,
+    /// Whether it runs. One that begins to run again makes up for nothing.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    #[schemars(extend("default" = true))]
+    pub enabled: bool,
+}
+
+/// What is done about runs that were due while the node was down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Missed {
+    /// Nothing.
+    Skip,
+    /// One run makes up for all of them.
+    #[default]
+    Once,
+    /// Each is made up for: the latest hundred.
+    All,
+}
+
+/// A subscription: events that match it run the function, each as an asynchronous call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloudEventsTrigger {
+    /// The function that runs.
+    #[schemars(with = "schema::NameText")]
+    pub function: Name,
+    /// The `type` of the events; with `*` at its end, what their type begins with.
+    #[serde(rename = "type")]
+    #[schemars(length(min = 1), extend("examples" = ["com.example.order.*"]))]
+    pub kind: String,
+    /// Their `source`, in the same way. Any, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1), extend("examples" = ["https://shop.example.org/*"]))]
+    pub source: Option<String>,
 }
 
 /// A route: requests that match it run the function.
 ///
-/// Among routes that match, one with the request's host goes before one without a host, then one with the request's
-/// method before one without a method, then the more exact path.
+/// Among routes that match, one with the request's host goes before one without a host, then the more exact path, then one
+/// with the request's method before one without a method.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HttpTrigger {
@@ -266,8 +335,83 @@ impl Grants {
 impl Triggers {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.http.is_empty()
+        self.http.is_empty() && self.schedule.is_empty() && self.cloudevents.is_empty()
     }
+}
+
+impl ScheduleTrigger {
+    /// When it is due. Fails for what the rules refuse.
+    pub fn timing(&self) -> Result<Timing, TimingError> {
+        match (&self.cron, self.interval()) {
+            (Some(cron), _) => Timing::cron(cron, self.timezone.as_deref().unwrap_or(UTC)),
+            (None, Some(interval)) => Ok(Timing::every(interval)),
+            (None, None) => Err(TimingError::Never),
+        }
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        contract::parse_duration(self.every.as_deref()?).ok()
+    }
+
+    /// When it is due, as its author wrote it: tells the schedules of a function from each other.
+    pub fn when(&self) -> String {
+        match (&self.cron, &self.every) {
+            (Some(cron), _) => {
+                let fields: Vec<_> = cron.split_whitespace().collect();
+                let zone = self.timezone.as_deref().filter(|zone| *zone != UTC);
+                match zone {
+                    Some(zone) => format!("{} {zone}", fields.join(" ")),
+                    None => fields.join(" "),
+                }
+            }
+            (None, Some(_)) => {
+                let interval = self.interval().unwrap_or_default();
+                format!("every {}", contract::format_duration(interval))
+            }
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// The time zone when the manifest names none.
+const UTC: &str = "UTC";
+
+impl From<Missed> for triggers::Missed {
+    fn from(missed: Missed) -> Self {
+        match missed {
+            Missed::Skip => Self::Skip,
+            Missed::Once => Self::Once,
+            Missed::All => Self::All,
+        }
+    }
+}
+
+impl CloudEventsTrigger {
+    /// Whether it wants an event.
+    pub fn matches(&self, event: &Event) -> bool {
+        let wants = |pattern: &str, text: &str| {
+            pattern
+                .parse::<Pattern>()
+                .is_ok_and(|pattern| pattern.matches(text))
+        };
+        wants(&self.kind, event.kind())
+            && self
+                .source
+                .as_deref()
+                .is_none_or(|source| wants(source, event.source()))
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_yes(yes: &bool) -> bool {
+    *yes
 }
 
 fn one() -> u32 {

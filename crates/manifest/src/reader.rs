@@ -20,11 +20,7 @@ use toml::{
 };
 
 /// What the published shape promises for later. Said apart from unknown keys, so that nobody looks for a typing error.
-const LATER_KEYS: [(&str, &str); 3] = [
-    ("trigger", "schedule"),
-    ("trigger", "object"),
-    ("function.*", "inputs"),
-];
+const LATER_KEYS: [(&str, &str); 2] = [("trigger", "object"), ("function.*", "inputs")];
 const LATER_ENGINES: [&str; 4] = ["aot", "rwasm", "process", "microvm"];
 
 const MEMORY: (ByteSize, ByteSize) = (ByteSize(64 << 10), ByteSize(4 << 30));

@@ -3,16 +3,18 @@
 use crate::{
     Diagnostic, Manifest, Protocol,
     diagnostic::Diagnostics,
-    model::{Function, HttpTrigger},
+    model::{Function, HttpTrigger, ScheduleTrigger},
     reader::{Spans, join, nearest, nth},
 };
-use contract::is_reserved_variable;
-use std::{collections::HashMap, net::Ipv6Addr};
+use contract::{format_duration, is_reserved_variable, parse_duration};
+use std::{collections::HashMap, net::Ipv6Addr, time::Duration};
+use triggers::{Pattern, SHORTEST, Timing, TimingError};
 
 /// First segments of paths that the data plane keeps for itself.
-const RESERVED_SEGMENTS: [&str; 6] = [
+const RESERVED_SEGMENTS: [&str; 7] = [
     "function",
     "async-function",
+    "events",
     "healthz",
     "readyz",
     "2015-03-31",
@@ -21,6 +23,11 @@ const RESERVED_SEGMENTS: [&str; 6] = [
 
 /// Arguments and environment of one function, in bytes: they are written into every sandbox.
 const MAXIMUM_START: usize = 64 << 10;
+
+/// The body that a schedule sends, in bytes.
+const MAXIMUM_PAYLOAD: usize = 64 << 10;
+/// The longest time between two runs of a schedule.
+const LONGEST_INTERVAL: Duration = Duration::from_hours(366 * 24);
 
 /// A rule that was broken, and what to try.
 type Broken = (String, String);
@@ -35,6 +42,8 @@ pub(crate) fn check(manifest: &Manifest, spans: &Spans, faults: &mut Diagnostics
         rules.function(function, &join("function", name.as_str()));
     }
     rules.triggers(manifest);
+    rules.schedules(manifest);
+    rules.subscriptions(manifest);
 }
 
 struct Rules<'a> {
@@ -122,21 +131,7 @@ impl Rules<'_> {
         let mut tables: HashMap<(Option<&str>, Option<&str>), matchit::Router<usize>> = HashMap::new();
         for (i, trigger) in manifest.trigger.http.iter().enumerate() {
             let at = nth("trigger.http", i);
-            if !manifest.function.contains_key(&trigger.function) {
-                let known = manifest.function.keys().map(contract::Name::as_str);
-                let help = match nearest(trigger.function.as_str(), known.clone()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!(
-                        "functions of this application: {}",
-                        known.collect::<Vec<_>>().join(", ")
-                    ),
-                };
-                let reason = format!(
-                    "names `{}`, which is not a function of this manifest",
-                    trigger.function
-                );
-                self.check("unknown-function", &join(&at, "function"), broken(reason, help));
-            }
+            self.named(manifest, &trigger.function, &at);
             if let Some(name) = &trigger.host {
                 self.check("bad-host", &join(&at, "host"), host(name));
             }
@@ -171,6 +166,111 @@ impl Rules<'_> {
                 {
                     break;
                 }
+            }
+        }
+    }
+
+    /// A trigger names a function of its manifest.
+    fn named(&mut self, manifest: &Manifest, function: &contract::Name, at: &str) {
+        if manifest.function.contains_key(function) {
+            return;
+        }
+        let known = manifest.function.keys().map(contract::Name::as_str);
+        let help = match nearest(function.as_str(), known.clone()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!(
+                "functions of this application: {}",
+                known.collect::<Vec<_>>().join(", ")
+            ),
+        };
+        let reason = format!("names `{function}`, which is not a function of this manifest");
+        self.check("unknown-function", &join(at, "function"), broken(reason, help));
+    }
+
+    fn schedules(&mut self, manifest: &Manifest) {
+        let mut known: HashMap<(&contract::Name, String), usize> = HashMap::new();
+        for (i, trigger) in manifest.trigger.schedule.iter().enumerate() {
+            let at = nth("trigger.schedule", i);
+            self.named(manifest, &trigger.function, &at);
+            match (&trigger.cron, &trigger.every) {
+                (Some(_), Some(_)) => self.check(
+                    "contradiction",
+                    &join(&at, "every"),
+                    broken("is set beside `cron`", "remove one of them"),
+                ),
+                (None, None) => self.check(
+                    "missing-key",
+                    &join(&at, "cron"),
+                    broken(
+                        "is missing, and so is `every`: nothing says when it is due",
+                        "add `cron = \"*/5 * * * *\"` or `every = \"5m\"`",
+                    ),
+                ),
+                (Some(cron), None) => self.cron(trigger, cron, &at),
+                (None, Some(every)) => {
+                    self.check("bad-duration", &join(&at, "every"), interval(every));
+                    if trigger.timezone.is_some() {
+                        self.check(
+                            "contradiction",
+                            &join(&at, "timezone"),
+                            broken("is set beside `every`, which is the same everywhere", "remove it"),
+                        );
+                    }
+                }
+            }
+            let length = trigger.payload.len();
+            if length > MAXIMUM_PAYLOAD {
+                let reason = format!("has {length} bytes; it may have {MAXIMUM_PAYLOAD}");
+                self.check(
+                    "too-large",
+                    &join(&at, "payload"),
+                    broken(reason, "have the function fetch what is large"),
+                );
+            }
+            if let Some(other) = known.insert((&trigger.function, trigger.when()), i) {
+                let reason = format!("is due whenever `trigger.schedule[{other}]` is, for the same function");
+                self.check("duplicate-schedule", &at, broken(reason, "remove one"));
+            }
+        }
+    }
+
+    fn cron(&mut self, trigger: &ScheduleTrigger, cron: &str, at: &str) {
+        if let Some(zone) = &trigger.timezone
+            && !Timing::is_zone(zone)
+        {
+            let reason = format!("is {zone:?}, not a time zone of the IANA database");
+            let help = "for example \"UTC\" or \"Europe/Berlin\"";
+            return self.check("bad-timezone", &join(at, "timezone"), broken(reason, help));
+        }
+        if let Err(error) = trigger.timing() {
+            let help = "minute, hour, day, month, weekday: \"*/5 * * * *\" is every five minutes, \"0 2 * * MON\" is Mondays at two";
+            let reason = match error {
+                TimingError::Pattern(_) | TimingError::Fields(_) | TimingError::Never => {
+                    format!("({cron:?}) {error}")
+                }
+                other => other.to_string(),
+            };
+            self.check("bad-cron", &join(at, "cron"), broken(reason, help));
+        }
+    }
+
+    fn subscriptions(&mut self, manifest: &Manifest) {
+        let mut known = HashMap::new();
+        for (i, trigger) in manifest.trigger.cloudevents.iter().enumerate() {
+            let at = nth("trigger.cloudevents", i);
+            self.named(manifest, &trigger.function, &at);
+            let source = trigger.source.as_ref().map(|source| ("source", source));
+            for (key, text) in std::iter::once(("type", &trigger.kind)).chain(source) {
+                if let Err(error) = text.parse::<Pattern>() {
+                    let reason = format!("is {text:?}: it {error}");
+                    let help = "write all of it, or how it begins and a `*`: \"com.example.order.*\"";
+                    self.check("bad-event-pattern", &join(&at, key), broken(reason, help));
+                }
+            }
+            if let Some(other) = known.insert((&trigger.function, &trigger.kind, &trigger.source), i) {
+                let reason =
+                    format!("wants the same events as `trigger.cloudevents[{other}]`, for the same function");
+                self.check("duplicate-subscription", &at, broken(reason, "remove one"));
             }
         }
     }
@@ -254,6 +354,24 @@ fn shape(pattern: &str) -> String {
         shape.push(c);
     }
     shape
+}
+
+/// An interval between runs.
+fn interval(text: &str) -> Result<(), Broken> {
+    let help = "for example \"30s\", \"5m\" or \"24h\"";
+    match parse_duration(text) {
+        Err(error) => broken(format!("({text:?}) is no duration: {error}"), help),
+        Ok(interval) if interval < SHORTEST || interval > LONGEST_INTERVAL => broken(
+            format!(
+                "is {}; it can be {} to {}",
+                text.trim(),
+                format_duration(SHORTEST),
+                format_duration(LONGEST_INTERVAL)
+            ),
+            help,
+        ),
+        Ok(_) => Ok(()),
+    }
 }
 
 fn token(text: &str) -> bool {

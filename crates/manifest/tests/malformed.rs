@@ -44,6 +44,8 @@ fn refused(text: &str, code: &str, words: &str) -> Option<String> {
 fn each_is_refused_with_its_reason() {
     let f = function;
     let t = trigger;
+    let s = |lines: &str| function(&format!("[[trigger.schedule]]\nfunction = \"f\"\n{lines}"));
+    let e = |lines: &str| function(&format!("[[trigger.cloudevents]]\nfunction = \"f\"\n{lines}"));
     let long = "a".repeat(64);
     let cases: Vec<(String, &str, &str)> = vec![
         // Not TOML.
@@ -238,12 +240,63 @@ fn each_is_refused_with_its_reason() {
             "did you mean `method`?",
         ),
         (f("[[trigger.https]]"), "unknown-key", "did you mean `http`?"),
-        // Promised for later.
+        // Schedules.
+        (s(""), "missing-key", "nothing says when it is due"),
+        (s("cron = \"* * * * *\"\nevery = \"1m\""), "contradiction", "beside `cron`"),
+        (s("cron = \"* * * *\""), "bad-cron", "4 fields"),
+        (s("cron = \"* * * * * * *\""), "bad-cron", "7 fields"),
+        (s("cron = \"60 * * * *\""), "bad-cron", "is not a cron expression"),
+        (s("cron = \"x * * * *\""), "bad-cron", "every five minutes"),
+        (s("cron = \"0 0 31 2 *\""), "bad-cron", "never due"),
+        (s("cron = \"\""), "bad-text", "empty"),
         (
-            f("[[trigger.schedule]]\nfunction = \"f\""),
-            "not-available",
-            "not available yet",
+            s("cron = \"* * * * *\"\ntimezone = \"Mars\""),
+            "bad-timezone",
+            "Europe/Berlin",
         ),
+        (
+            s("every = \"1m\"\ntimezone = \"UTC\""),
+            "contradiction",
+            "the same everywhere",
+        ),
+        (s("every = \"999ms\""), "bad-duration", "it can be 1s to"),
+        (s("every = \"8785h\""), "bad-duration", "it can be 1s to"),
+        (s("every = \"soon\""), "bad-duration", "is no duration"),
+        (s("every = 5"), "wrong-type", "must be a string"),
+        (s("every = \"1m\"\nmissed = \"never\""), "unknown-value", "\"skip\""),
+        (s("every = \"1m\"\nenabled = \"no\""), "wrong-type", "a boolean"),
+        (
+            s(&format!("every = \"1m\"\npayload = \"{}\"", "x".repeat(65_537))),
+            "too-large",
+            "65536",
+        ),
+        (
+            f("[[trigger.schedule]]\nfunction = \"g\"\nevery = \"1m\""),
+            "unknown-function",
+            "functions of this application: f",
+        ),
+        (
+            s("cron = \"0 0 * * *\"\n[[trigger.schedule]]\nfunction = \"f\"\ncron = \"0  0 * * *\""),
+            "duplicate-schedule",
+            "trigger.schedule[0]",
+        ),
+        // Events.
+        (e(""), "missing-key", "`trigger.cloudevents[0].type`"),
+        (e("type = \"\""), "bad-text", "empty"),
+        (e("type = \"*.created\""), "bad-event-pattern", "not its end"),
+        (e("type = \"a b\""), "bad-event-pattern", "a space"),
+        (
+            e("type = \"a\"\nsource = \"/*/b\""),
+            "bad-event-pattern",
+            "trigger.cloudevents[0].source",
+        ),
+        (
+            e("type = \"a\"\n[[trigger.cloudevents]]\nfunction = \"f\"\ntype = \"a\""),
+            "duplicate-subscription",
+            "trigger.cloudevents[0]",
+        ),
+        (path("\"/events/new\""), "reserved-path", "belong to the platform"),
+        // Promised for later.
         (
             f("[[trigger.object]]\nfunction = \"f\""),
             "not-available",

@@ -1,7 +1,7 @@
 //! Manifests that are accepted, and what they become; the published schema; no input makes the reader panic.
 
 use contract::{ByteSize, Limits};
-use millpond_manifest::{self as manifest, Manifest, S3Action, parse};
+use millpond_manifest::{self as manifest, Manifest, Missed, S3Action, parse};
 use proptest::prelude::*;
 use serde_json::Value;
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
@@ -66,6 +66,23 @@ path = "/files/{*rest}"
 [[trigger.http]]
 function = "resize"
 path = "/{{literal}}/img-{id}.png"
+
+[[trigger.schedule]]
+function = "resize"
+cron = "0 2 * * MON"
+timezone = "Europe/Berlin"
+missed = "all"
+payload = "all of them"
+enabled = false
+
+[[trigger.schedule]]
+function = "gps-ekf"
+every = "90s"
+
+[[trigger.cloudevents]]
+function = "resize"
+type = "com.example.photo.*"
+source = "/camera/1"
 "#;
 
 fn minimal(function: &str) -> String {
@@ -105,6 +122,14 @@ fn a_full_manifest_is_read() {
     assert_eq!(manifest.trigger.http[0].method, ["POST"]);
     assert_eq!(manifest.trigger.http[1].method, ["GET", "POST"]);
     assert!(manifest.trigger.http[2].method.is_empty());
+    let [nightly, often] = &manifest.trigger.schedule[..] else {
+        panic!("{:?}", manifest.trigger.schedule);
+    };
+    assert_eq!((nightly.missed, nightly.enabled), (Missed::All, false));
+    assert_eq!(nightly.when(), "0 2 * * MON Europe/Berlin");
+    assert_eq!((often.missed, often.enabled, often.payload.as_str()), (Missed::Once, true, ""));
+    assert_eq!((often.when().as_str(), often.timing().unwrap().next(5)), ("every 90s", Some(90_005)));
+    assert_eq!(manifest.trigger.cloudevents[0].kind, "com.example.photo.*");
 }
 
 #[test]

@@ -6,10 +6,16 @@ use figment::{
     Figment,
     providers::{Format as _, Serialized, Toml},
 };
+use lambda::{Keys, Secret};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, Read as _},
     net::SocketAddr,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -43,6 +49,29 @@ pub struct Config {
     pub calls: CallOptions,
     /// Where TLS is spoken.
     pub tls: TlsOptions,
+    /// AWS Lambda's API.
+    pub lambda: LambdaOptions,
+}
+
+/// Who may use AWS Lambda's API. Keys of `[lambda]` in the configuration file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LambdaOptions {
+    /// The access keys with which its requests must be signed; with none, all are taken.
+    #[serde(rename = "key", skip_serializing)]
+    pub keys: Vec<KeyOptions>,
+}
+
+/// An access key. Keys of `[[lambda.key]]` in the configuration file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyOptions {
+    /// Its id, which requests name.
+    pub id: String,
+    /// Its secret; or
+    pub secret: Option<Secret>,
+    /// the file that holds it, which nobody but its owner may read.
+    pub secret_file: Option<PathBuf>,
 }
 
 /// Where TLS is spoken: all of it, or nothing. Keys of `[tls]` in the configuration file.
@@ -75,6 +104,7 @@ impl Default for Config {
             connections: 8_000,
             calls: CallOptions::default(),
             tls: TlsOptions::default(),
+            lambda: LambdaOptions::default(),
         }
     }
 }
@@ -154,6 +184,7 @@ impl Config {
             );
         }
         self.tls.check()?;
+        self.lambda.load()?;
         let tls = self.tls.listen.filter(|tls| tls.port() != 0);
         if tls.is_some_and(|tls| tls == self.listen || tls == self.admin) {
             return wrong("`listen` of `tls` is the address of something else: TLS has a port of its own");
@@ -194,16 +225,89 @@ impl TlsOptions {
     }
 }
 
+/// A secret is shorter than a line of a book.
+const LONGEST_SECRET: u64 = 1 << 10;
+
+impl LambdaOptions {
+    /// The keys, with the secrets that their files hold now.
+    pub(crate) fn load(&self) -> Result<Arc<Keys>, ConfigError> {
+        let mut ids = HashSet::new();
+        let keys = self.keys.iter().map(|key| {
+            if !ids.insert(&key.id) {
+                return Err(key.wrong("is there twice: give each key an id of its own"));
+            }
+            Ok((key.id.clone(), key.load()?))
+        });
+        Ok(Arc::new(keys.collect::<Result<Keys, _>>()?))
+    }
+}
+
+impl KeyOptions {
+    fn wrong(&self, why: impl std::fmt::Display) -> ConfigError {
+        ConfigError::Value(format!("the key `{}` of `lambda` {why}", self.id))
+    }
+
+    fn load(&self) -> Result<Secret, ConfigError> {
+        let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        if self.id.is_empty() || !self.id.bytes().all(is_good) {
+            return Err(self.wrong("cannot be an id: use letters and digits"));
+        }
+        let secret = match (&self.secret, &self.secret_file) {
+            (Some(secret), None) => secret.clone(),
+            (None, Some(path)) => read_secret(path).map_err(|why| self.wrong(why))?,
+            _ => return Err(self.wrong("needs either `secret` or `secret_file`")),
+        };
+        if secret.is_empty() {
+            return Err(self.wrong("has an empty secret, which anybody could guess"));
+        }
+        Ok(secret)
+    }
+}
+
+/// What a file holds, without the end of its line.
+fn read_secret(path: &Path) -> Result<Secret, String> {
+    let place = path.display();
+    let read = || -> io::Result<(u32, String)> {
+        let file = File::open(path)?;
+        let mode = file.metadata()?.mode();
+        let mut text = String::new();
+        file.take(LONGEST_SECRET + 1).read_to_string(&mut text)?;
+        Ok((mode, text))
+    };
+    let (mode, text) =
+        read().map_err(|error| format!("has a `secret_file` that cannot be read, {place}: {error}"))?;
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "has a `secret_file` that others than its owner may read or write: chmod 600 {place}"
+        ));
+    }
+    if text.len() as u64 > LONGEST_SECRET {
+        return Err(format!(
+            "has a `secret_file` that holds more than a secret: {place}"
+        ));
+    }
+    Ok(Secret::new(text.trim().to_owned()))
+}
+
+/// What is wrong, without the lines of the file that a reader of TOML shows beside it: they may hold secrets.
 fn explain(file: Option<&Path>, error: &figment::Error) -> String {
+    let text = error.to_string();
+    let is_shown = |line: &&str| {
+        line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit())
+            .starts_with('|')
+    };
+    let told: Vec<_> = text.lines().filter(|line| !is_shown(line)).collect();
+    let text = told.join(": ");
     match file {
-        Some(path) => format!("{error} ({})", path.display()),
-        None => error.to_string(),
+        Some(path) => format!("{text} ({})", path.display()),
+        None => text,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn load(text: &str) -> Result<Config, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -255,5 +359,59 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("port of its own"), "{error}");
+    }
+
+    #[test]
+    fn keys_have_one_secret_each_and_never_show_it() {
+        let secret = "not-to-be-seen";
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        std::fs::write(&file, format!("{secret}\n")).unwrap();
+        let with_mode =
+            |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let key = |id: &str, rest: &str| format!("[[lambda.key]]\nid = \"{id}\"\n{rest}\n");
+        let inline = format!("secret = \"{secret}\"");
+        let apart = format!("secret_file = \"{}\"", file.display());
+
+        with_mode(0o600);
+        let config = load(&(key("A", &inline) + &key("B", &apart))).unwrap();
+        assert_eq!(config.lambda.keys.len(), 2);
+        let shown = format!("{config:?} {:?}", config.lambda.load().unwrap());
+        assert!(
+            shown.contains("\"A\"") && shown.contains("\"B\"") && !shown.contains(secret),
+            "{shown}"
+        );
+
+        for (text, words) in [
+            (key("A", ""), "either `secret` or `secret_file`"),
+            (
+                key("A", &format!("{inline}\n{apart}")),
+                "either `secret` or `secret_file`",
+            ),
+            (key("A", &inline) + &key("A", &apart), "twice"),
+            (key("a/b", &inline), "cannot be an id"),
+            (key("A", "secret = \"\""), "empty secret"),
+            (key("A", "secret_file = \"/nowhere\""), "/nowhere"),
+            (key("A", &inline.replace('=', "")), "TOML"),
+            (key("A", &inline.replacen('"', "", 1)), "TOML"),
+            (key("A", &format!("secret = [\"{secret}\"]")), "in quotes"),
+            (key("A", &inline.replace("secret =", "sekret =")), "sekret"),
+        ] {
+            let error = load(&text).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains(secret), "{text} {error}");
+        }
+        for mode in [0o640, 0o604, 0o620] {
+            with_mode(mode);
+            let error = load(&key("A", &apart)).unwrap_err().to_string();
+            assert!(error.contains("chmod 600") && !error.contains(secret), "{error}");
+        }
+        with_mode(0o600);
+        std::fs::write(&file, "x".repeat(2000)).unwrap();
+        assert!(
+            load(&key("A", &apart))
+                .unwrap_err()
+                .to_string()
+                .contains("more than a secret")
+        );
     }
 }

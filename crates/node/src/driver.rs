@@ -3,9 +3,12 @@
 
 use bytes::Bytes;
 use calls::{Attempt, CallId, Calls, Finished, Outcome, Response, Timestamp, Verdict};
+use calls::SubmitError;
 use contract::{Head, HeadBuilder, Log};
 use crossbeam_queue::SegQueue;
+use crate::schedules::Schedules;
 use dispatcher::Reader;
+use gateway::{Later, events::Cause};
 use serde::{Deserialize, Serialize};
 use std::{
     io,
@@ -17,6 +20,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use telemetry::otlp::Tracer;
+use triggers::{Event, Message};
 use worker::{Answer, Failure, Shared};
 
 /// How asynchronous calls are kept and tried. Keys of `[calls]` in the configuration file.
@@ -75,10 +79,17 @@ pub(crate) struct Opened {
 /// Where the thread finds what there is to do.
 #[derive(Default)]
 struct Desk {
-    ended: SegQueue<Finished>,
+    ended: SegQueue<Ended>,
     stop: AtomicBool,
     /// Set once the thread runs.
     thread: OnceLock<Thread>,
+}
+
+/// An attempt that has ended.
+struct Ended {
+    finished: Finished,
+    /// The functions that the event which made it has come through, if an event made it.
+    hops: Option<u32>,
 }
 
 impl Desk {
@@ -120,6 +131,7 @@ impl Driver {
         shared: Arc<Shared>,
         reader: Reader,
         tracer: Option<Tracer>,
+        (later, schedules): (Later, Schedules),
     ) -> io::Result<Self> {
         let Opened {
             calls,
@@ -133,6 +145,9 @@ impl Driver {
             reader,
             tracer,
             places,
+            later,
+            schedules,
+            schedules_from: Instant::now(),
         };
         let thread = thread::Builder::new()
             .name("calls".into())
@@ -161,6 +176,11 @@ struct Work {
     tracer: Option<Tracer>,
     /// Attempts that may still be begun.
     places: usize,
+    /// How calls are made of events.
+    later: Later,
+    schedules: Schedules,
+    /// Schedules are not looked at before.
+    schedules_from: Instant,
 }
 
 impl Work {
@@ -173,9 +193,13 @@ impl Work {
                 self.places += 1;
                 ended.push(one);
             }
-            let mut worked = self.finish(&mut ended);
+            let mut worked = self.publish(&mut ended).and_then(|()| self.finish(&mut ended));
             if stop {
                 return;
+            }
+            // Before anything is forgotten by which a run would be known that was accepted and not written down.
+            if !self.shared.is_draining() {
+                self.schedule();
             }
             if worked.is_ok() && !self.shared.is_draining() {
                 worked = self.begin();
@@ -194,13 +218,70 @@ impl Work {
         }
     }
 
+    /// Has schedules run that are due.
+    fn schedule(&mut self) {
+        if Instant::now() < self.schedules_from {
+            return;
+        }
+        let snapshot = self.reader.snapshot().clone();
+        if let Err(error) = self.schedules.look(&snapshot, &self.later, now().0) {
+            self.schedules_from = Instant::now() + DISK_RETRY;
+            tracing::error!(%error, "schedules wait: they are tried again, and nothing that is due is forgotten");
+        }
+    }
+
+    /// Publishes the events with which functions answered events, before it is written down that they did: whoever crashes in
+    /// between runs them again, and the calls that their answers make are known by their ids.
+    fn publish(&mut self, ended: &mut [Ended]) -> Result<(), calls::Error> {
+        let mut made = Vec::new();
+        for one in ended.iter_mut() {
+            let Some(hops) = one.hops else { continue };
+            match answers(&one.finished, hops, &self.later, &mut self.reader) {
+                Ok(calls) if calls.is_empty() => one.hops = None,
+                Ok(calls) => made.push((one, calls)),
+                Err(reason) => {
+                    one.hops = None;
+                    one.finished.outcome = Outcome::Failed { reason, retry: false };
+                }
+            }
+        }
+        let all: Vec<_> = made.iter().flat_map(|(_, calls)| calls.iter().cloned()).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let together = self.calls.submit_all(&all, now());
+        for (one, calls) in made {
+            // What cannot be accepted with all others may be accepted alone.
+            let submitted = match &together {
+                Ok(()) => Ok(()),
+                Err(_) => self.calls.submit_all(&calls, now()),
+            };
+            match submitted {
+                Ok(()) => {}
+                Err(SubmitError::Log(error)) => return Err(error.into()),
+                Err(error @ SubmitError::TooLarge { .. }) => {
+                    let reason = format!("the event that it answered was not accepted: {error}");
+                    one.finished.outcome = Outcome::Failed { reason, retry: false };
+                }
+                Err(error) => {
+                    let reason = format!("the event that it answered was not accepted: {error}");
+                    one.finished.outcome = Outcome::Refused { reason };
+                }
+            }
+            one.hops = None;
+        }
+        Ok(())
+    }
+
     /// Writes down what came of attempts, all with one flush.
-    fn finish(&self, ended: &mut Vec<Finished>) -> Result<(), calls::Error> {
+    fn finish(&self, ended: &mut Vec<Ended>) -> Result<(), calls::Error> {
         if ended.is_empty() {
             return Ok(());
         }
-        let verdicts = self.calls.finish(ended, now())?;
-        for (one, verdict) in ended.drain(..).zip(verdicts) {
+        let finished: Vec<_> = ended.iter().map(|one| one.finished.clone()).collect();
+        let verdicts = self.calls.finish(&finished, now())?;
+        ended.clear();
+        for (one, verdict) in finished.into_iter().zip(verdicts) {
             if let (Verdict::Dead(cause), Outcome::Failed { reason, .. } | Outcome::Refused { reason }) =
                 (verdict, &one.outcome)
             {
@@ -225,6 +306,13 @@ impl Work {
     /// Until there is something to do, if no bell rings.
     fn pause(&self, maintained: Instant) -> Duration {
         let maintenance = MAINTENANCE.saturating_sub(maintained.elapsed());
+        let held = self.schedules_from.saturating_duration_since(Instant::now());
+        let maintenance = match self.schedules.next_due() {
+            Some(due) if !self.shared.is_draining() => {
+                maintenance.min(Timestamp(due).since(now()).max(held))
+            }
+            _ => maintenance,
+        };
         match self.calls.next_due() {
             Some(due) if self.places > 0 && !self.shared.is_draining() => maintenance.min(due.since(now())),
             _ => maintenance,
@@ -241,10 +329,12 @@ impl Work {
                     reason: problem.detail,
                     retry: true,
                 };
-                self.desk.ended.push(Finished { id, number, outcome });
+                let finished = Finished { id, number, outcome };
+                self.desk.ended.push(Ended { finished, hops: None });
                 return self.desk.ring();
             }
         };
+        let hops = hops(&request);
         let (mut head, body) = unpack(id, &name, request);
         let span = self
             .tracer
@@ -261,10 +351,54 @@ impl Work {
                 };
                 tracer.end(span, &sample, status);
             }
-            desk.ended.push(Finished { id, number, outcome });
+            let finished = Finished { id, number, outcome };
+            desk.ended.push(Ended { finished, hops });
             desk.ring();
         });
     }
+}
+
+/// The functions that the event has come through which a call is, if it is one.
+fn hops(request: &calls::Request) -> Option<u32> {
+    let is_count = |name: &str| {
+        name.strip_prefix("ce-")
+            .is_some_and(|attribute| attribute == triggers::HOPS)
+    };
+    let (_, value) = request.headers.iter().find(|(name, _)| is_count(name))?;
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// The calls that the answer to an event makes, if it is an event; why it cannot make them.
+fn answers(
+    one: &Finished,
+    hops: u32,
+    later: &Later,
+    reader: &mut Reader,
+) -> Result<Vec<(CallId, calls::Request)>, String> {
+    let Outcome::Succeeded(response) = &one.outcome else {
+        return Ok(Vec::new());
+    };
+    let headers = || {
+        response
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), &value[..]))
+    };
+    if !(200..300).contains(&response.status) || !triggers::is_event(headers()) {
+        return Ok(Vec::new());
+    }
+    let message = Message::read(headers(), &response.body)
+        .map_err(|error| format!("it answered with something that is no event: {error}"))?;
+    let further = |event: Event| event.with_hops(hops.saturating_add(1));
+    let events: Vec<_> = message.events.into_iter().map(further).collect();
+    let kinds: Vec<_> = events.iter().map(|event| event.kind().to_owned()).collect();
+    let calls = later
+        .calls_of(events, Cause::Answer(one.id), None, reader)
+        .map_err(|error| error.to_string())?;
+    if calls.is_empty() {
+        tracing::debug!(call = %one.id, ?kinds, "no function wants the event that a function answered");
+    }
+    Ok(calls)
 }
 
 /// A kept request, as a core takes it.

@@ -21,11 +21,12 @@ mod cores;
 mod driver;
 mod limits;
 mod protocols;
+mod schedules;
 
-pub use config::{Config, ConfigError, Overrides, TlsOptions};
+pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
 
-use contract::{ByteSize, Engine, PrepareError};
+use contract::{ByteSize, Engine, PrepareError, Service};
 use cores::Common;
 use dispatcher::Dispatcher;
 use driver::Driver;
@@ -33,6 +34,7 @@ use engine_wasmtime::Wasmtime;
 use gateway::{Later, Listener};
 use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
+use schedules::Schedules;
 use std::{
     fs, io,
     net::SocketAddr,
@@ -43,13 +45,18 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+use service_http::Http;
 use store_embedded::Embedded;
 use telemetry::{
     logs::{LogOptions, Logs},
     metrics::Metrics,
     otlp::Exporter,
 };
-use tokio::sync::oneshot;
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::oneshot,
+};
+use triggers::Agenda;
 use worker::{Shared, Ticker};
 
 /// A node that runs.
@@ -59,6 +66,7 @@ pub struct Node {
     failures: mpsc::Receiver<io::Error>,
     driver: Driver,
     protocols: Protocols,
+    network: Runtime,
     control: JoinHandle<io::Result<()>>,
     stop_control: oneshot::Sender<()>,
     logs: Logs,
@@ -164,21 +172,37 @@ impl Node {
             exporter.attach(&metrics, &logs);
         }
 
-        // Engines, and what is deployed for them.
+        // What functions may ask for, engines, and what is deployed for them.
+        let network = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("services")
+            .enable_all()
+            .build()
+            .map_err(system("start the threads of the services"))?;
         let engines = engines(config)?;
+        let services = services(&network);
         let options = registry::Options {
+            services: services.iter().map(|service| service.name()).collect(),
             metrics: Some(metrics.clone()),
             ..registry::Options::default()
         };
         let registry = Registry::open(store.clone(), &config.data, engines.clone(), options)
             .map_err(|error| Error::Registry(error.to_string()))?;
         let registry = Arc::new(registry);
+        let agenda = Agenda::default();
+        let schedules = Schedules::open(store.clone(), agenda.clone())
+            .map_err(|error| data_error(error.to_string()))?;
         let opened = driver::open(store, &config.calls)?;
         let calls = opened.calls.clone();
 
         // Cores, and how requests find what is deployed.
         let (shared, seats, ticker) = Shared::assemble(count, engines).map_err(system("start the worker"))?;
-        let dispatcher = Arc::new(Dispatcher::new(shared.clone(), metrics.clone(), logs.clone()));
+        let dispatcher = Arc::new(Dispatcher::new(
+            shared.clone(),
+            services,
+            metrics.clone(),
+            logs.clone(),
+        ));
         let publish = dispatcher.clone();
         registry.subscribe(move |snapshot| publish.publish(snapshot));
         dispatcher.publish(&registry.snapshot());
@@ -207,6 +231,12 @@ impl Node {
         let (failed, failures) = mpsc::channel();
         let ways = Ways::new(&shared);
         let files = usize::try_from(files).unwrap_or(1024);
+        let later = Later {
+            calls: calls.clone(),
+            shared: shared.clone(),
+            attempts: config.calls.attempts,
+            maximum_age: config.calls.maximum_age,
+        };
         let common = Common {
             shared: shared.clone(),
             metrics: metrics.clone(),
@@ -220,12 +250,8 @@ impl Node {
                     .min(files / 2 / processors.len())
                     .max(16),
                 tracer: exporter.as_ref().and_then(Exporter::tracer),
-                later: Some(Later {
-                    calls: calls.clone(),
-                    shared: shared.clone(),
-                    attempts: config.calls.attempts,
-                    maximum_age: config.calls.maximum_age,
-                }),
+                later: Some(later.clone()),
+                keys: config.lambda.load()?,
                 adoption: Some(ways.adoption.clone()),
                 departure: Some(ways.departure.clone()),
                 ..gateway::Options::default()
@@ -251,7 +277,8 @@ impl Node {
             .map_err(system("start the runtime of TLS and HTTP/2"))?;
 
         let tracer = exporter.as_ref().and_then(Exporter::tracer);
-        let driver = Driver::start(opened, shared.clone(), dispatcher.reader(), tracer)
+        let made = (later, schedules);
+        let driver = Driver::start(opened, shared.clone(), dispatcher.reader(), tracer, made)
             .map_err(system("start the thread of asynchronous calls"))?;
 
         let (stop_control, stopped) = oneshot::channel();
@@ -259,6 +286,7 @@ impl Node {
             registry,
             logs: logs.clone(),
             calls: Some(calls),
+            agenda,
             metrics,
             node: admin::NodeInfo {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -278,6 +306,7 @@ impl Node {
             failures,
             driver,
             protocols,
+            network,
             control,
             stop_control,
             logs,
@@ -330,6 +359,8 @@ impl Node {
         }
         self.protocols.stop();
         self.driver.stop();
+        // No sandbox is left that could wait for a reply.
+        self.network.shutdown_background();
         // Whoever asks for the log or for metrics had until now; the API may have failed before.
         let _ = self.stop_control.send(());
         let ended = self
@@ -350,6 +381,11 @@ pub fn check_tls(options: &TlsOptions) -> Result<(), Error> {
         proxy::Certificates::load(certificate, key)?;
     }
     Ok(())
+}
+
+/// What functions of this node may be granted beyond their request.
+fn services(network: &Runtime) -> Vec<Arc<dyn Service>> {
+    vec![Arc::new(Http::new(network.handle().clone()))]
 }
 
 /// All engines of this node; a manifest's `engine` names one.
@@ -433,7 +469,7 @@ fn control(
     stopped: oneshot::Receiver<()>,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
         .build()?;

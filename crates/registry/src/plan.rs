@@ -2,7 +2,7 @@
 
 use crate::{Application, Error, Settings, Version};
 use contract::{Digest, Engine, FunctionId, Name, Revision, VersionNumber};
-use manifest::{HttpTrigger, Manifest};
+use manifest::{CloudEventsTrigger, HttpTrigger, Manifest, ScheduleTrigger, Triggers};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,6 +22,12 @@ pub struct Plan {
     pub routes: Vec<HttpTrigger>,
     /// Whether the routes change.
     pub routes_change: bool,
+    /// Its schedules afterwards.
+    pub schedules: Vec<ScheduleTrigger>,
+    /// The events that it wants afterwards.
+    pub subscriptions: Vec<CloudEventsTrigger>,
+    /// Whether the schedules change, or the events that it wants.
+    pub triggers_change: bool,
     /// Code that must be uploaded first.
     pub missing_code: Vec<Digest>,
 }
@@ -30,6 +36,7 @@ impl Plan {
     /// Whether there is anything to do.
     pub fn is_unchanged(&self) -> bool {
         !self.routes_change
+            && !self.triggers_change
             && self
                 .changes
                 .iter()
@@ -84,6 +91,7 @@ pub(crate) fn wanted(
     manifest: &Manifest,
     code: &BTreeMap<Name, Digest>,
     engines: &[Arc<dyn Engine>],
+    offered: &[&'static str],
 ) -> Result<Wanted, Error> {
     let diagnostics = manifest.validate();
     if !diagnostics.is_empty() {
@@ -100,16 +108,16 @@ pub(crate) fn wanted(
             application: application.clone(),
             function: name.clone(),
         };
-        if !function.grants.is_empty() {
-            let services = [
-                ("http", function.grants.http.is_empty()),
-                ("s3", function.grants.s3.is_empty()),
-            ];
-            let services: Vec<_> = services
-                .iter()
-                .filter(|(_, empty)| !empty)
-                .map(|(service, _)| *service)
-                .collect();
+        let services = [
+            ("http", function.grants.http.is_empty()),
+            ("s3", function.grants.s3.is_empty()),
+        ];
+        let services: Vec<_> = services
+            .iter()
+            .filter(|(service, empty)| !empty && !offered.contains(service))
+            .map(|(service, _)| *service)
+            .collect();
+        if !services.is_empty() {
             return Err(Error::GrantsUnavailable {
                 function: id(),
                 services: services.join(", "),
@@ -143,7 +151,7 @@ pub(crate) fn wanted(
 pub(crate) fn plan(
     application: &Name,
     wanted: &Wanted,
-    routes: &[HttpTrigger],
+    triggers: &Triggers,
     current: Option<&Application>,
     next: impl Fn(&Name) -> Option<VersionNumber>,
     has_code: impl Fn(Digest) -> bool,
@@ -200,8 +208,12 @@ pub(crate) fn plan(
         application: application.clone(),
         revision: current.map_or(Revision(0), |application| application.revision),
         changes,
-        routes: routes.to_vec(),
-        routes_change: current.map_or(&[][..], |application| &application.triggers) != routes,
+        routes: triggers.http.clone(),
+        routes_change: current.map_or(&[][..], |application| &application.triggers) != triggers.http,
+        schedules: triggers.schedule.clone(),
+        subscriptions: triggers.cloudevents.clone(),
+        triggers_change: current.map_or(&[][..], |application| &application.schedules) != triggers.schedule
+            || current.map_or(&[][..], |application| &application.subscriptions) != triggers.cloudevents,
         missing_code: missing.into_iter().collect(),
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::Error;
 use contract::{Digest, Entry, FunctionId, Grant, Limits, Name, Protocol, VersionNumber};
-use manifest::HttpTrigger;
+use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,6 +49,10 @@ pub(crate) struct ApplicationRecord {
     pub(crate) functions: BTreeMap<Name, FunctionRecord>,
     #[serde(default)]
     pub(crate) triggers: Vec<HttpTrigger>,
+    #[serde(default)]
+    pub(crate) schedules: Vec<ScheduleTrigger>,
+    #[serde(default)]
+    pub(crate) subscriptions: Vec<CloudEventsTrigger>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +102,9 @@ pub struct Settings {
     /// How standard output becomes a response.
     #[serde(flatten, with = "protocol")]
     pub protocol: Protocol,
+    /// Hosts that it may send HTTP requests to.
+    #[serde(default, rename = "grants.http")]
+    pub http: Vec<String>,
 }
 
 impl Settings {
@@ -109,6 +116,7 @@ impl Settings {
             arguments: function.arguments.clone(),
             env: function.env.clone(),
             protocol: function.protocol(),
+            http: function.grants.http.iter().map(|grant| grant.host.clone()).collect(),
         }
     }
 
@@ -120,6 +128,7 @@ impl Settings {
             environment: self.env.clone().into_iter().collect(),
             arguments: self.arguments.clone(),
             protocol: self.protocol.clone(),
+            http: self.http.clone(),
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct Options {
     pub litter: Duration,
     /// Where compiling and loading are counted.
     pub metrics: Option<Arc<Metrics>>,
+    /// The services of which something can be granted.
+    pub services: Vec<&'static str>,
 }
 
 impl Default for Options {
@@ -47,6 +49,7 @@ impl Default for Options {
             keep: 10,
             litter: Duration::from_secs(24 * 60 * 60),
             metrics: None,
+            services: Vec::new(),
         }
     }
 }
@@ -147,7 +150,7 @@ impl Registry {
 
     /// What [`Registry::deploy`] would do.
     pub fn plan(&self, manifest: &Manifest, code: &BTreeMap<Name, Digest>) -> Result<Plan, Error> {
-        let wanted = plan::wanted(manifest, code, &self.images.engines())?;
+        let wanted = plan::wanted(manifest, code, &self.images.engines(), &self.options.services)?;
         let snapshot = self.snapshot();
         self.check_routes(manifest, &snapshot)?;
         self.plan_against(&snapshot, manifest, &wanted)
@@ -165,7 +168,7 @@ impl Registry {
         Ok(plan::plan(
             application,
             wanted,
-            &manifest.trigger.http,
+            &manifest.trigger,
             current,
             next,
             has_code,
@@ -186,7 +189,7 @@ impl Registry {
     /// Makes the node serve what the manifest says, all at once: new versions where code or settings differ, no more
     /// than the manifest's functions, its routes. `code` names each function's code, which has been uploaded.
     pub fn deploy(&self, manifest: &Manifest, code: &BTreeMap<Name, Digest>) -> Result<Plan, Error> {
-        let wanted = plan::wanted(manifest, code, &self.images.engines())?;
+        let wanted = plan::wanted(manifest, code, &self.images.engines(), &self.options.services)?;
         let application = &manifest.application.name;
         let plan = {
             let snapshot = self.snapshot();
@@ -292,6 +295,8 @@ impl Registry {
         ApplicationRecord {
             functions,
             triggers: plan.routes.clone(),
+            schedules: plan.schedules.clone(),
+            subscriptions: plan.subscriptions.clone(),
         }
     }
 
@@ -508,6 +513,10 @@ impl Registry {
         self.change(&id.application, |_, record| {
             record.functions.remove(&id.function);
             record.triggers.retain(|trigger| trigger.function != id.function);
+            record.schedules.retain(|trigger| trigger.function != id.function);
+            record
+                .subscriptions
+                .retain(|trigger| trigger.function != id.function);
             Ok(())
         })?;
         Ok(id)
@@ -518,6 +527,8 @@ impl Registry {
         let none = ApplicationRecord {
             functions: BTreeMap::new(),
             triggers: Vec::new(),
+            schedules: Vec::new(),
+            subscriptions: Vec::new(),
         };
         self.change(application, |_, record| {
             *record = none;

@@ -6,7 +6,7 @@ use crate::{
     record::{ApplicationRecord, FunctionRecord, VersionRecord},
 };
 use contract::{Digest, FunctionId, FunctionRef, Grant, Image, Name, Qualifier, Revision, VersionNumber};
-use manifest::HttpTrigger;
+use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -34,6 +34,10 @@ pub struct Application {
     pub functions: BTreeMap<Name, Function>,
     /// Its routes. Each names a function of this application, and means its live version.
     pub triggers: Vec<HttpTrigger>,
+    /// Its schedules, in the same way.
+    pub schedules: Vec<ScheduleTrigger>,
+    /// The events that it wants, in the same way.
+    pub subscriptions: Vec<CloudEventsTrigger>,
 }
 
 /// A function.
@@ -193,6 +197,8 @@ impl Application {
                 .map(|(name, f)| (name.clone(), function(f)))
                 .collect(),
             triggers: self.triggers.clone(),
+            schedules: self.schedules.clone(),
+            subscriptions: self.subscriptions.clone(),
         }
     }
 
@@ -231,6 +237,8 @@ impl Application {
             revision,
             functions,
             triggers: record.triggers,
+            schedules: record.schedules,
+            subscriptions: record.subscriptions,
         })
     }
 }

@@ -1,12 +1,12 @@
 //! One run of a command: what it was given, what it has said so far.
 
 use crate::{
-    cgi,
+    Incoming, cgi,
     environment::{self, Strings},
 };
 use bytes::Bytes;
 use contract::{
-    Body, BodyError, BodyStream, Fault, Grant, Head, Input, Protocol, ResponseHead, ResponseSink, Trailers,
+    BodyError, Fault, Grant, Head, Input, Protocol, ResponseHead, ResponseSink, Services, Trailers,
 };
 use std::{
     sync::Arc,
@@ -37,13 +37,8 @@ pub(crate) enum Stream {
 pub struct Command {
     grant: Arc<Grant>,
     head: Box<Head>,
-    /// What is here of the request's body.
-    body: Bytes,
-    position: usize,
-    /// Where the rest comes from.
-    rest: Option<Box<dyn BodyStream>>,
-    /// How the rest broke off.
-    broken: Option<BodyError>,
+    body: Incoming,
+    services: Option<Arc<Services>>,
     response: Box<dyn ResponseSink>,
     output: Vec<u8>,
     /// Bytes of the response's body that were sent already.
@@ -63,17 +58,11 @@ const LOG_PIECE: usize = 16 << 10;
 impl Command {
     /// A command that has not begun. Costs a few moves and no allocation.
     pub fn new(grant: Arc<Grant>, input: Input) -> Self {
-        let (body, rest) = match input.body {
-            Body::Whole(bytes) => (bytes, None),
-            Body::Stream(stream) => (Bytes::new(), Some(stream)),
-        };
         Self {
             grant,
             head: input.head,
-            body,
-            position: 0,
-            rest,
-            broken: None,
+            body: Incoming::new(input.body),
+            services: input.services,
             response: input.response,
             output: Vec::new(),
             sent: 0,
@@ -174,64 +163,35 @@ impl Command {
         self.response.flush();
     }
 
-    /// How many bytes of the request's body can be taken now, at least 1; 0 at its end.
-    pub fn poll_unread(&mut self, waker: &Waker) -> Poll<Result<usize, BodyError>> {
-        if self.unread() > 0 {
-            return Poll::Ready(Ok(self.unread()));
-        }
-        if let Some(error) = self.broken {
-            return Poll::Ready(Err(error));
-        }
-        let Some(rest) = &mut self.rest else {
-            return Poll::Ready(Ok(0));
-        };
-        rest.poll_next(waker).map(|next| match next {
-            Ok(Some(piece)) => {
-                self.position = 0;
-                self.body = piece;
-                Ok(self.body.len())
-            }
-            Ok(None) => Ok(0),
-            Err(error) => {
-                self.broken = Some(error);
-                Err(error)
-            }
-        })
+    /// The request's body.
+    pub fn body(&mut self) -> &mut Incoming {
+        &mut self.body
     }
 
-    /// What followed the request's body, once that was taken to its end.
-    pub fn trailers(&mut self) -> Trailers {
-        self.rest
-            .as_mut()
-            .map_or_else(Trailers::new, |rest| rest.trailers())
+    /// What the function was granted beyond its request.
+    pub fn services(&self) -> Option<&Arc<Services>> {
+        self.services.as_ref()
     }
 
     /// Whether the request's body is still on its way: a WASI 0.1 command begins when it is here, by
     /// [`Command::poll_complete`].
     pub fn is_incomplete(&self) -> bool {
-        self.rest.is_some()
+        self.body.rest.is_some()
     }
 
     /// Takes in all of the request's body. To be called until it is ready, and before anything else.
     pub fn poll_complete(&mut self, waker: &Waker) -> Poll<Result<(), BodyError>> {
-        while let Some(rest) = &mut self.rest {
+        while let Some(rest) = &mut self.body.rest {
             match std::task::ready!(rest.poll_next(waker))? {
                 // What comes is within `request_body`: whoever feeds the stream sees to that.
                 Some(piece) => self.output.extend_from_slice(&piece),
                 None => {
-                    self.body = std::mem::take(&mut self.output).into();
-                    self.rest = None;
+                    self.body.here = std::mem::take(&mut self.output).into();
+                    self.body.rest = None;
                 }
             }
         }
         Poll::Ready(Ok(()))
-    }
-
-    /// Takes the next bytes of the request's body that are here, at most so many, without a copy.
-    pub fn take(&mut self, most: usize) -> Bytes {
-        let from = self.position;
-        self.position += most.min(self.unread());
-        self.body.slice(from..self.position)
     }
 
     /// The environment: the manifest's variables, then the request's. What is not UTF-8 is replaced.
@@ -265,17 +225,14 @@ impl Command {
         }
     }
 
-    /// How much of what is here of the request's body has not been read.
+    /// How much of the request's body has not been read.
     pub fn unread(&self) -> usize {
-        self.body.len() - self.position
+        self.body.unread()
     }
 
     /// Takes the next bytes of the request's body, as many as there are and `into` holds.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
-        let count = into.len().min(self.unread());
-        into[..count].copy_from_slice(&self.body[self.position..self.position + count]);
-        self.position += count;
-        count
+        self.body.read(into)
     }
 
     /// How much more the guest may write.
@@ -318,7 +275,7 @@ impl Command {
 
     pub(crate) fn environment(&mut self) -> &Strings {
         self.environment
-            .get_or_insert_with(|| environment::environment(&self.grant, &self.head, self.body.len()))
+            .get_or_insert_with(|| environment::environment(&self.grant, &self.head, self.body.here.len()))
     }
 }
 

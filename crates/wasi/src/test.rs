@@ -59,6 +59,7 @@ pub(crate) fn grant() -> Grant {
         protocol: Protocol::Raw {
             content_type: "text/plain".into(),
         },
+        http: Vec::new(),
     }
 }
 
@@ -68,6 +69,7 @@ fn command_of(grant: Grant, body: &[u8]) -> (Command, Recorder) {
         head: Box::new(HeadBuilder::new("POST", "/x?y", 16).build(RequestId(1))),
         body: Bytes::copy_from_slice(body).into(),
         response: Box::new(recorder.clone()),
+            services: None,
     };
     (Command::new(Arc::new(grant), input), recorder)
 }

@@ -563,7 +563,15 @@ impl<F: Front> Core<F> {
         let (id, request_bytes) = (head.id, length(&body));
         let slot = Slot::new(streams);
         let response = Box::new(Sink::new(slot.clone(), target.clone(), id, log_tail));
-        let (sandbox, served) = match self.sandbox(&target, Input { head, body, response }) {
+        let (sandbox, served) = match self.sandbox(
+            &target,
+            Input {
+                head,
+                body,
+                response,
+                services: target.services.clone(),
+            },
+        ) {
             Ok(sandbox) => sandbox,
             Err(SpawnError::Exhausted(Input { head, body, .. })) => {
                 target.queue();

@@ -24,7 +24,6 @@
 
 mod bell;
 mod core;
-mod flow;
 mod gate;
 mod outside;
 mod poller;
@@ -35,7 +34,6 @@ mod target;
 mod ticker;
 
 pub use core::{Core, CoreOptions, Front, Intake, Seatless};
-pub use flow::{Receiver, Sender, WINDOW, flow};
 pub use poller::{Poller, Readiness};
 pub use shared::{Answer, Failure, Invocation, Opening, Response, Shared, Timing};
 pub use target::{Loader, Target, TargetOptions};

@@ -2,7 +2,6 @@
 
 use crate::{
     bell::Bell,
-    flow::Receiver,
     outside::{OUTSIDE, Outside},
     poller::Eventfd,
     target::Target,
@@ -11,6 +10,7 @@ use bytes::Bytes;
 use contract::{Body, CoreId, Fault, Head, Refusal, RequestId, ResponseHead, Trailers};
 use crossbeam_deque::{Steal, Stealer};
 use crossbeam_queue::SegQueue;
+use flow::Receiver;
 use std::{
     io,
     panic::{self, AssertUnwindSafe},

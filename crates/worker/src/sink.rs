@@ -1,11 +1,9 @@
 //! Where a sandbox's words go: the response into a slot that the core reads at the end, or into a flow if the end is far;
 //! the rest to the log.
 
-use crate::{
-    Response, Target,
-    flow::{self, Receiver, Sender},
-};
+use crate::{Response, Target};
 use bytes::Bytes;
+use flow::{Receiver, Sender};
 use contract::{BodyError, RequestId, ResponseHead, ResponseSink, Trailers};
 use parking_lot::Mutex;
 use std::{

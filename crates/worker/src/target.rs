@@ -1,7 +1,7 @@
 //! What is invoked: one function version as the worker sees it, with the two counters that hold its limits.
 
 use crate::{Invocation, gate::Gate};
-use contract::{Grant, Image, Load};
+use contract::{Grant, Image, Load, Services};
 use std::{
     fmt,
     sync::{
@@ -15,6 +15,8 @@ use telemetry::{logs::FunctionLog, metrics::FunctionMetrics};
 /// One function version, shared by all cores.
 pub struct Target {
     pub(crate) grant: Arc<Grant>,
+    /// What its sandboxes may ask for; none if nothing.
+    pub(crate) services: Option<Arc<Services>>,
     image: OnceLock<Arc<dyn Image>>,
     load: Loader,
     pub(crate) reuse: u32,
@@ -36,6 +38,8 @@ pub type Loader = Box<dyn Fn() -> Result<Arc<dyn Image>, String> + Send + Sync>;
 pub struct TargetOptions {
     /// What its sandboxes may use.
     pub grant: Arc<Grant>,
+    /// What they may ask for.
+    pub services: Option<Arc<Services>>,
     /// Loads its code. Called by the loader's thread when the first request comes, or by [`Target::preload`].
     pub load: Loader,
     /// Requests that one sandbox serves before it is dropped; 1 is a fresh sandbox for each.
@@ -59,6 +63,7 @@ impl Target {
     pub fn new(options: TargetOptions) -> Self {
         let TargetOptions {
             grant,
+            services,
             load,
             reuse,
             log,
@@ -67,6 +72,7 @@ impl Target {
         Self {
             gate: Gate::new(grant.limits.concurrency),
             grant,
+            services,
             image: OnceLock::new(),
             load,
             reuse,

@@ -34,8 +34,13 @@ pub(crate) async fn describe(
     let version = snapshot.version(&reference)?;
     let (id, found) = snapshot.function(&reference)?;
     let application = snapshot.application(&id.application)?;
+    let mut function = function(application, &id.function, found, version);
+    for schedule in &mut function.schedules {
+        let key = triggers::key(id.application.as_str(), id.function.as_str(), &schedule.when);
+        schedule.next = context.state.agenda.next(&key).map(triggers::rfc3339);
+    }
     Ok(Json(wire::FunctionDetail {
-        function: function(application, &id.function, found, version),
+        function,
         versions: found
             .versions
             .values()

@@ -88,6 +88,18 @@ fn function(
         settings: (&version.settings).into(),
         aliases: function.aliases.clone(),
         routes: application.triggers.iter().filter(own).map(Into::into).collect(),
+        schedules: application
+            .schedules
+            .iter()
+            .filter(|trigger| trigger.function == *name)
+            .map(Into::into)
+            .collect(),
+        events: application
+            .subscriptions
+            .iter()
+            .filter(|trigger| trigger.function == *name)
+            .map(Into::into)
+            .collect(),
     }
 }
 

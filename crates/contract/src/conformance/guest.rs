@@ -49,6 +49,7 @@ pub fn grant() -> Grant {
         protocol: Protocol::Raw {
             content_type: "text/plain".to_owned(),
         },
+        http: Vec::new(),
     }
 }
 
@@ -112,6 +113,7 @@ pub fn input(body: &[u8]) -> (Input, Recorder) {
             head,
             body: Bytes::copy_from_slice(body).into(),
             response: Box::new(recorder.clone()),
+            services: None,
         },
         recorder,
     )

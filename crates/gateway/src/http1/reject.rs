@@ -77,13 +77,13 @@ rejects! {
         "use another method";
     TARGET = 400 "http-target"
         "the request's target is malformed"
-        "it begins with `/` or is an http:// URL; percent-encode all but visible ASCII, and send no fragment";
+        "it begins with `/` or is a URL; percent-encode all but visible ASCII, and send no fragment";
     TARGET_LONG = 414 "limit-request-target"
         "the request's target is longer than this node takes"
         "send what is long in the body";
     SCHEME = 421 "http-scheme"
         "the request's target has a scheme that this port does not serve"
-        "use an http:// URL, or only its path and query";
+        "use the URL by which you came, or only its path and query";
     HEAD_LARGE = 431 "limit-request-head"
         "the request's head is larger than this node takes"
         "send fewer or shorter headers";

@@ -81,10 +81,11 @@ pub enum Framing {
     Chunked,
 }
 
-/// Looks for a request's head at the start of `buffer`. It becomes a [`Head`] with this id.
+/// Looks for a request's head at the start of `buffer`. It becomes a [`Head`] with this id. A target in absolute-form must
+/// have the scheme by which the client came.
 ///
 /// Costs time in proportion to the head, each time: with a client that sends byte by byte, `limits.head` bounds it.
-pub fn parse(buffer: &[u8], limits: &Limits, id: RequestId) -> Result<Parsed, Reject> {
+pub fn parse(buffer: &[u8], limits: &Limits, scheme: &str, id: RequestId) -> Result<Parsed, Reject> {
     let Some(skipped) = leading(buffer)? else {
         return Ok(Parsed::Partial);
     };
@@ -102,7 +103,7 @@ pub fn parse(buffer: &[u8], limits: &Limits, id: RequestId) -> Result<Parsed, Re
     let end = lines.head_end();
     let Ok(Some(end)) = end else {
         // Before anything is said about the lines that follow, the request line itself must be in order.
-        check_line(first, limits)?;
+        check_line(first, limits, scheme)?;
         return match end {
             Err(reject) => Err(reject),
             Ok(_) if window.len() == limits.head => Err(reject::HEAD_LARGE),
@@ -118,11 +119,11 @@ pub fn parse(buffer: &[u8], limits: &Limits, id: RequestId) -> Result<Parsed, Re
         Ok(httparse::Status::Complete(length)) if length == end => {}
         Ok(_) => return Err(reject::LINE_ENDING),
         Err(error) => {
-            check_line(first, limits)?;
+            check_line(first, limits, scheme)?;
             return Err(header_error(error));
         }
     }
-    let line = Line::check(&request, limits)?;
+    let line = Line::check(&request, limits, scheme)?;
     let fields = Fields::read(request.headers, &line)?;
     let framing = fields.framing();
     Ok(Parsed::Head(RequestHead {
@@ -195,10 +196,10 @@ impl<'a> Lines<'a> {
 }
 
 /// Whether a request line, with its CRLF, is in order.
-fn check_line(bytes: &[u8], limits: &Limits) -> Result<(), Reject> {
+fn check_line(bytes: &[u8], limits: &Limits, scheme: &str) -> Result<(), Reject> {
     let mut request = httparse::Request::new(&mut []);
     match request.parse(bytes) {
-        Ok(_) => Line::check(&request, limits).map(drop),
+        Ok(_) => Line::check(&request, limits, scheme).map(drop),
         Err(error) => Err(line_error(error, bytes)),
     }
 }
@@ -242,7 +243,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn check(request: &httparse::Request<'_, 'a>, limits: &Limits) -> Result<Self, Reject> {
+    fn check(request: &httparse::Request<'_, 'a>, limits: &Limits, scheme: &str) -> Result<Self, Reject> {
         let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version)
         else {
             return Err(reject::REQUEST_LINE);
@@ -263,7 +264,7 @@ impl<'a> Line<'a> {
             [b'/', ..] => (Cow::Borrowed(target), None),
             b"*" if method == "OPTIONS" => (Cow::Borrowed(target), None),
             _ => {
-                let (authority, target) = absolute(target, method)?;
+                let (authority, target) = absolute(target, method, scheme)?;
                 (target, Some(authority))
             }
         };
@@ -282,13 +283,13 @@ impl<'a> Line<'a> {
 }
 
 /// Splits an absolute-form target into its authority and the same in origin-form (RFC 9112, section 3.2).
-fn absolute<'a>(target: &'a str, method: &str) -> Result<(&'a str, Cow<'a, str>), Reject> {
-    let (scheme, rest) = target.split_once("://").ok_or(reject::TARGET)?;
-    if !scheme.eq_ignore_ascii_case("http") {
-        let is_scheme = scheme
+fn absolute<'a>(target: &'a str, method: &str, scheme: &str) -> Result<(&'a str, Cow<'a, str>), Reject> {
+    let (its, rest) = target.split_once("://").ok_or(reject::TARGET)?;
+    if !its.eq_ignore_ascii_case(scheme) {
+        let is_scheme = its
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-        return Err(if is_scheme && !scheme.is_empty() {
+        return Err(if is_scheme && !its.is_empty() {
             reject::SCHEME
         } else {
             reject::TARGET

@@ -73,7 +73,7 @@ fn turn(
             buffer.clear();
             (Stage::Closed, false)
         }
-        Stage::Head => match parse(buffer, limits, RequestId(0))? {
+        Stage::Head => match parse(buffer, limits, "http", RequestId(0))? {
             Parsed::Partial => (Stage::Head, false),
             Parsed::Head(head) => {
                 buffer.drain(..head.consumed);

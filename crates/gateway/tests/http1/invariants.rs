@@ -15,7 +15,7 @@ pub(crate) fn all(input: &[u8]) {
     assert_eq!(whole, converse(input.chunks(step)), "in pieces of {step}");
     let (left, right) = input.split_at(input.len() / 2);
     assert_eq!(whole, converse([left, right]), "in halves");
-    if let Ok(Parsed::Head(request)) = parse(input, &limits, RequestId(1)) {
+    if let Ok(Parsed::Head(request)) = parse(input, &limits, "http", RequestId(1)) {
         an_accepted_head_is_strict(&input[..request.consumed], &request, &limits);
         responses_read_back(&request);
     }
@@ -28,10 +28,10 @@ fn show(parsed: &Result<Parsed, gateway::http1::Reject>) -> String {
 
 /// A prefix is partial, or gets the verdict of the whole.
 fn verdicts_do_not_depend_on_splits(input: &[u8], limits: &Limits, step: usize) {
-    let whole = parse(input, limits, RequestId(1));
+    let whole = parse(input, limits, "http", RequestId(1));
     let expected = show(&whole);
     for length in (0..input.len()).step_by(step) {
-        let prefix = parse(&input[..length], limits, RequestId(1));
+        let prefix = parse(&input[..length], limits, "http", RequestId(1));
         match &prefix {
             Ok(Parsed::Partial) => {}
             _ => assert_eq!(show(&prefix), expected, "on the first {length} bytes"),
@@ -40,11 +40,11 @@ fn verdicts_do_not_depend_on_splits(input: &[u8], limits: &Limits, step: usize) 
     if let Ok(Parsed::Head(request)) = &whole {
         // The head alone is enough, and less is not.
         assert_eq!(
-            show(&parse(&input[..request.consumed], limits, RequestId(1))),
+            show(&parse(&input[..request.consumed], limits, "http", RequestId(1))),
             expected
         );
         assert!(matches!(
-            parse(&input[..request.consumed - 1], limits, RequestId(1)),
+            parse(&input[..request.consumed - 1], limits, "http", RequestId(1)),
             Ok(Parsed::Partial)
         ));
     }

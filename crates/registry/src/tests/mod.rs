@@ -107,6 +107,7 @@ fn code_of(image: &Arc<dyn Image>, grant: &Arc<Grant>) -> String {
             head,
             body: Bytes::new().into(),
             response: Box::new(Nowhere),
+            services: None,
         },
     ) {
         Err(SpawnError::Failed { reason }) => reason,

@@ -555,7 +555,9 @@ impl Functions {
                 protocol: Protocol::Raw {
                     content_type: "text/plain".into(),
                 },
+                http: Vec::new(),
             }),
+            services: None,
             load: Box::new(move || {
                 load()?;
                 Ok(Arc::new(FakeImage {

@@ -1,9 +1,13 @@
 //! What a component's store holds.
 
-use super::{http::Bodies, table::Table};
+use super::{
+    http::Bodies,
+    outgoing::Exchanges,
+    table::{Source, Table},
+};
 use crate::turn;
 use contract::ByteSize;
-use wasi::Command;
+use wasi::{Command, Incoming};
 use wasmtime::ResourceLimiter;
 
 /// The request, what the guest holds of it, and the account of its memories.
@@ -12,6 +16,8 @@ pub(crate) struct Host {
     pub(crate) table: Table,
     /// What became of the responses that it made; a command makes none.
     pub(crate) bodies: Bodies,
+    /// What it has asked of others.
+    pub(crate) exchanges: Exchanges,
     /// Whether standard input and output are the request and the response.
     pub(crate) streams: bool,
     /// Bytes of all its linear memories.
@@ -27,9 +33,19 @@ impl Host {
             command,
             table: Table::default(),
             bodies: Bodies::default(),
+            exchanges: Exchanges::default(),
             streams,
             memory: 0,
             refused: false,
+        }
+    }
+
+    /// The body that an input stream reads.
+    pub(crate) fn incoming(&mut self, source: Source) -> Option<&mut Incoming> {
+        match source {
+            Source::Nothing => None,
+            Source::Body => Some(self.command.body()),
+            Source::Reply(number) => self.exchanges.reply(number),
         }
     }
 

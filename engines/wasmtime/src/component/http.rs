@@ -1,5 +1,4 @@
-//! `wasi:http`: the request that came in, the response that goes out, and requests to others, which nobody has been
-//! granted.
+//! `wasi:http`: the request that came in, the response that goes out, and [requests to others](super::outgoing).
 //!
 //! A response begins when the guest sets the outparam; what it wrote to the body before waits until then, what it writes
 //! afterwards goes on in pieces of some size. A body is complete when the guest has finished it, perhaps with trailers.
@@ -14,7 +13,7 @@ use bytes::Bytes;
 use contract::{BodyError, Fault, Head, ResponseHead};
 use std::{
     mem,
-    task::{Poll, Waker, ready},
+    task::{Poll, Waker},
 };
 use wasi::Stop;
 use wasmtime::{
@@ -74,7 +73,7 @@ pub(crate) enum Scheme {
 
 #[derive(ComponentType, Lift, Lower, Debug)]
 #[component(record)]
-struct DnsError {
+pub(crate) struct DnsError {
     rcode: Option<String>,
     #[component(name = "info-code")]
     info_code: Option<u16>,
@@ -82,7 +81,7 @@ struct DnsError {
 
 #[derive(ComponentType, Lift, Lower, Debug)]
 #[component(record)]
-struct TlsAlert {
+pub(crate) struct TlsAlert {
     #[component(name = "alert-id")]
     alert_id: Option<u8>,
     #[component(name = "alert-message")]
@@ -91,7 +90,7 @@ struct TlsAlert {
 
 #[derive(ComponentType, Lift, Lower, Debug)]
 #[component(record)]
-struct FieldSize {
+pub(crate) struct FieldSize {
     #[component(name = "field-name")]
     field_name: Option<String>,
     #[component(name = "field-size")]
@@ -100,7 +99,7 @@ struct FieldSize {
 
 #[derive(ComponentType, Lift, Lower, Debug)]
 #[component(variant)]
-enum ErrorCode {
+pub(crate) enum ErrorCode {
     #[component(name = "DNS-timeout")]
     DnsTimeout,
     #[component(name = "DNS-error")]
@@ -182,6 +181,13 @@ enum ErrorCode {
 }
 
 impl ErrorCode {
+    pub(crate) fn dns() -> Self {
+        Self::DnsError(DnsError {
+            rcode: None,
+            info_code: None,
+        })
+    }
+
     fn of(error: BodyError) -> Self {
         match error {
             BodyError::Bad => Self::HttpProtocolError,
@@ -274,8 +280,20 @@ impl Headers {
         self.entries.push((name, value));
     }
 
+    /// Those of a message that came, without what concerns its connection only.
+    pub(crate) fn shown_of(fields: contract::Trailers) -> Self {
+        let mut headers = Self::default();
+        for (name, value) in fields {
+            if !forbidden(&name) {
+                headers.push(name.into_owned(), value);
+            }
+        }
+        headers.immutable = true;
+        headers
+    }
+
     /// As the contract has them.
-    fn listed(self) -> contract::Trailers {
+    pub(crate) fn listed(self) -> contract::Trailers {
         let all = self.entries.into_iter();
         all.map(|(name, value)| (name.into(), value)).collect()
     }
@@ -347,12 +365,13 @@ impl Headers {
 /// What `outgoing-request` stands for.
 #[derive(Default)]
 pub(crate) struct OutgoingRequest {
-    method: Method,
-    path: Option<String>,
-    scheme: Option<Scheme>,
-    authority: Option<String>,
-    headers: Headers,
-    body_taken: bool,
+    pub(crate) method: Method,
+    pub(crate) path: Option<String>,
+    pub(crate) scheme: Option<Scheme>,
+    pub(crate) authority: Option<String>,
+    pub(crate) headers: Headers,
+    /// Which of the guest's exchanges its body is, once the guest has taken it.
+    pub(crate) body: Option<usize>,
 }
 
 impl OutgoingRequest {
@@ -495,14 +514,6 @@ impl Host {
         }
     }
 
-    /// Reads the request's body to its end.
-    pub(crate) fn poll_body_end(&mut self, waker: &Waker) -> Poll<Result<(), BodyError>> {
-        while ready!(self.command.poll_unread(waker))? > 0 {
-            self.command.take(usize::MAX);
-        }
-        Poll::Ready(Ok(()))
-    }
-
     fn set(&mut self, response: Result<Resource<OutgoingResponseHandle>, ErrorCode>) -> Result<()> {
         let response = match response {
             Ok(response) => response,
@@ -530,8 +541,13 @@ impl Host {
         let Object::OutgoingBody { to, .. } = self.table.take(body)? else {
             return Err(mistaken());
         };
-        let Target::Response(number) = to else {
-            return Ok(Ok(()));
+        let number = match to {
+            Target::Response(number) => number,
+            Target::Request(number) => {
+                self.exchanges.end(number, trailers.listed());
+                return Ok(Ok(()));
+            }
+            _ => return Ok(Ok(())),
         };
         let body = self.bodies.bodies.get_mut(number).ok_or_else(mistaken)?;
         body.finished = true;
@@ -655,14 +671,18 @@ impl Host {
         &mut self,
         of: &Resource<OutgoingRequestHandle>,
     ) -> Result<Result<Resource<OutgoingBody>, ()>> {
-        let taken = self.table.change(of, |object| match object {
-            Object::OutgoingRequest(request) => Ok(mark(&mut request.body_taken)),
-            _ => Err(mistaken()),
-        })?;
-        if taken {
+        if self.request(of)?.body.is_some() {
             return Ok(Err(()));
         }
-        let to = Target::Nothing;
+        let number = self.exchanges.begin()?;
+        self.table.change(of, |object| match object {
+            Object::OutgoingRequest(request) => {
+                request.body = Some(number);
+                Ok(())
+            }
+            _ => Err(mistaken()),
+        })?;
+        let to = Target::Request(number);
         self.table.push(Object::OutgoingBody { to, taken: false }).map(Ok)
     }
 
@@ -673,17 +693,53 @@ impl Host {
         if mark(consumed) {
             return Ok(Err(()));
         }
-        self.table.push(Object::IncomingBody { taken: false }).map(Ok)
+        let of = Source::Body;
+        self.table.push(Object::IncomingBody { of, taken: false }).map(Ok)
+    }
+
+    fn consume_reply(
+        &mut self,
+        reply: &Resource<IncomingResponse>,
+    ) -> Result<Result<Resource<IncomingBody>, ()>> {
+        let Object::IncomingResponse { consumed, body, .. } = self.table.get_mut(reply)? else {
+            return Err(mistaken());
+        };
+        if mark(consumed) {
+            return Ok(Err(()));
+        }
+        let of = Source::Reply(*body);
+        self.table.push(Object::IncomingBody { of, taken: false }).map(Ok)
+    }
+
+    fn reply(&self, reply: &Resource<IncomingResponse>) -> Result<(u16, &Headers)> {
+        match self.table.get(reply)? {
+            Object::IncomingResponse { status, headers, .. } => Ok((*status, headers)),
+            _ => Err(mistaken()),
+        }
+    }
+
+    #[expect(clippy::type_complexity, reason = "as WASI has it")]
+    fn await_reply(
+        &mut self,
+        of: &Resource<FutureIncomingResponse>,
+    ) -> Result<Option<Result<Result<Resource<IncomingResponse>, ErrorCode>, ()>>> {
+        Ok(match self.take_reply(of.rep())? {
+            None => None,
+            Some(Err(())) => Some(Err(())),
+            Some(Ok(Err(error))) => Some(Ok(Err(error))),
+            Some(Ok(Ok(reply))) => Some(Ok(Ok(self.table.push(reply)?))),
+        })
     }
 
     fn body_stream(&mut self, body: &Resource<IncomingBody>) -> Result<Result<Resource<InputStream>, ()>> {
-        let Object::IncomingBody { taken } = self.table.get_mut(body)? else {
+        let Object::IncomingBody { of, taken } = self.table.get_mut(body)? else {
             return Err(mistaken());
         };
         if mark(taken) {
             return Ok(Err(()));
         }
-        self.table.push(Object::Input(Source::Body)).map(Ok)
+        let of = *of;
+        self.table.push(Object::Input(of)).map(Ok)
     }
 
     fn body_writer(&mut self, body: &Resource<OutgoingBody>) -> Result<Result<Resource<OutputStream>, ()>> {
@@ -702,10 +758,13 @@ impl Host {
         &mut self,
         of: &Resource<FutureTrailers>,
     ) -> Result<Option<Result<Result<Option<Resource<Fields>>, ErrorCode>, ()>>> {
-        let Poll::Ready(end) = self.poll_body_end(Waker::noop()) else {
+        let Object::FutureTrailers { of: source, .. } = *self.table.get(of)? else {
+            return Err(mistaken());
+        };
+        let Poll::Ready(end) = self.poll_body_end(source, Waker::noop()) else {
             return Ok(None);
         };
-        let Object::FutureTrailers { taken } = self.table.get_mut(of)? else {
+        let Object::FutureTrailers { taken, .. } = self.table.get_mut(of)? else {
             return Err(mistaken());
         };
         if mark(taken) {
@@ -715,7 +774,8 @@ impl Host {
             return Ok(Some(Ok(Err(ErrorCode::of(error)))));
         }
         let mut headers = Headers::default();
-        for (name, value) in self.command.trailers() {
+        let body = self.incoming(source);
+        for (name, value) in body.map_or_else(contract::Trailers::new, |body| body.trailers()) {
             headers.push(name.into_owned(), value);
         }
         if headers.entries.is_empty() {
@@ -814,12 +874,16 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
         "[method]incoming-request.consume" => |host, this: Resource<IncomingRequest>| Ok((host.consume(&this)?,));
         "[method]incoming-body.stream" => |host, this: Resource<IncomingBody>| Ok((host.body_stream(&this)?,));
         "[static]incoming-body.finish" => |host, this: Resource<IncomingBody>| {
-            host.table.take(&this)?;
-            let trailers: Resource<FutureTrailers> = host.table.push(Object::FutureTrailers { taken: false })?;
+            let Object::IncomingBody { of, .. } = host.table.take(&this)? else {
+                return Err(mistaken());
+            };
+            let trailers: Resource<FutureTrailers> = host.table.push(Object::FutureTrailers { of, taken: false })?;
             Ok((trailers,))
         };
-        "[method]future-trailers.subscribe" => |host, _this: Resource<FutureTrailers>|
-            Ok((host.pollable(Event::Trailers)?,));
+        "[method]future-trailers.subscribe" => |host, this: Resource<FutureTrailers>| match *host.table.get(&this)? {
+            Object::FutureTrailers { of, .. } => Ok((host.pollable(Event::Trailers(of))?,)),
+            _ => Err(mistaken()),
+        };
         "[method]future-trailers.get" => |host, this: Resource<FutureTrailers>| Ok((host.trailers(&this)?,));
 
         "[constructor]outgoing-response" => |host, headers: Resource<Fields>| Ok((host.new_response(&headers)?,));
@@ -918,24 +982,39 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
                 };
         });
     }
-    // No request goes out, so no response ever comes in, nor any handle of one.
-    for name in [
-        "[method]incoming-response.status",
-        "[method]incoming-response.headers",
-        "[method]incoming-response.consume",
-        "[method]future-incoming-response.subscribe",
-        "[method]future-incoming-response.get",
-    ] {
-        types.func_new(name, |_, _, _, _| Err(Error::msg("it has no such handle")))?;
-    }
+    functions!(types {
+        "[method]incoming-response.status" => |host, this: Resource<IncomingResponse>| Ok((host.reply(&this)?.0,));
+        "[method]incoming-response.headers" => |host, this: Resource<IncomingResponse>| {
+            let headers = host.reply(&this)?.1.clone();
+            Ok((host.shown(headers)?,))
+        };
+        "[method]incoming-response.consume" => |host, this: Resource<IncomingResponse>|
+            Ok((host.consume_reply(&this)?,));
+        "[method]future-incoming-response.subscribe" => |host, this: Resource<FutureIncomingResponse>|
+            Ok((host.pollable(Event::Reply(this.rep()))?,));
+        "[method]future-incoming-response.get" => |host, this: Resource<FutureIncomingResponse>|
+            Ok((host.await_reply(&this)?,));
+    });
 
     functions!(linker.instance("wasi:http/outgoing-handler@0.2.0")? {
         "handle" => |host, request: Resource<OutgoingRequestHandle>, options: Option<Resource<RequestOptions>>| {
-            host.table.take(&request)?;
-            if let Some(options) = options {
-                host.table.take(&options)?;
-            }
-            Ok((Err::<Resource<FutureIncomingResponse>, _>(ErrorCode::HttpRequestDenied),))
+            let Object::OutgoingRequest(request) = host.table.take(&request)? else {
+                return Err(mistaken());
+            };
+            let patience = match options {
+                Some(options) => match host.table.take(&options)? {
+                    Object::RequestOptions(options) => options,
+                    _ => return Err(mistaken()),
+                },
+                None => [None; 3],
+            };
+            Ok((match host.send(request, patience)? {
+                Ok(sent) => {
+                    let sent: Resource<FutureIncomingResponse> = host.table.push(Object::Sent(sent))?;
+                    Ok(sent)
+                }
+                Err(error) => Err(error),
+            },))
         };
     });
     Ok(())

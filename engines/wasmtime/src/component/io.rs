@@ -58,9 +58,9 @@ const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 impl Host {
     /// Whether something can be read, or never will be.
     fn poll_input(&mut self, from: Source, waker: &Waker) -> Poll<Result<usize, BodyError>> {
-        match from {
-            Source::Nothing => Poll::Ready(Ok(0)),
-            Source::Body => self.command.poll_unread(waker),
+        match self.incoming(from) {
+            None => Poll::Ready(Ok(0)),
+            Some(body) => body.poll_unread(waker),
         }
     }
 
@@ -68,6 +68,10 @@ impl Host {
     fn poll_output(&mut self, to: Target, waker: &Waker) -> Poll<Result<usize, BodyError>> {
         match to {
             Target::Response(number) if self.is_answer(number) => self.command.poll_room(waker),
+            Target::Request(number) => match self.exchanges.upload(number) {
+                Some(upload) => upload.poll_room(waker),
+                None => Poll::Ready(Err(BodyError::Gone)),
+            },
             _ => Poll::Ready(Ok(PERMIT)),
         }
     }
@@ -78,20 +82,25 @@ impl Host {
         Ok(match self.poll_input(source, Waker::noop()) {
             Poll::Pending => Ok(Bytes::new()),
             Poll::Ready(Ok(0)) => Err(StreamError::Closed),
-            Poll::Ready(Ok(_)) => Ok(self.command.take(most)),
+            Poll::Ready(Ok(_)) => Ok(self
+                .incoming(source)
+                .map_or_else(Bytes::new, |body| body.take(most))),
             Poll::Ready(Err(error)) => Err(StreamError::Failed(self.table.push(Object::Error(error))?)),
         })
     }
 
     fn write(&mut self, to: &Resource<OutputStream>, bytes: Bytes) -> Result<Result<(), StreamError>> {
         match self.table.target(to)? {
-            Target::Nothing => {}
             Target::Log => self.command.log(&bytes),
             Target::Output => self
                 .command
                 .write(&bytes)
                 .map_err(|fault| Error::new(wasi::Stop::Fault(fault)))?,
             Target::Response(number) => self.write_response(number, bytes)?,
+            Target::Request(number) => match self.exchanges.upload(number) {
+                Some(upload) => upload.send(bytes),
+                None => return Ok(Err(StreamError::Closed)),
+            },
         }
         Ok(Ok(()))
     }
@@ -169,7 +178,8 @@ impl Host {
                 Event::Moment(_) => true,
                 Event::Input(source) => self.poll_input(source, waker).is_ready(),
                 Event::Output(target) => self.poll_output(target, waker).is_ready(),
-                Event::Trailers => self.poll_body_end(waker).is_ready(),
+                Event::Trailers(source) => self.poll_body_end(source, waker).is_ready(),
+                Event::Reply(number) => self.poll_reply(number, waker)?.is_ready(),
             };
             if is_ready {
                 happened.push(index);

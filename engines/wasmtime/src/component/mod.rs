@@ -12,6 +12,7 @@ mod cli;
 mod host;
 mod http;
 mod io;
+mod outgoing;
 mod table;
 
 use crate::{
@@ -23,6 +24,7 @@ use crate::{
 use contract::{ByteSize, Fault, Grant, Image, Input, Sandbox, SpawnError, Step, Usage};
 pub(crate) use host::Host;
 use std::{future::Future, pin::Pin, sync::Arc, task::Waker, time::Instant};
+use table::{Object, Source, Target};
 use wasi::Command;
 use wasmtime::{
     Engine, Error, Result, Store, StoreContextMut,
@@ -70,7 +72,25 @@ use {define, functions};
 
 /// The destructor of every resource type.
 fn forget(mut store: StoreContextMut<'_, Host>, number: u32) -> Result<()> {
-    store.data_mut().table.remove(number);
+    let host = store.data_mut();
+    match host.table.remove(number) {
+        Some(Object::OutgoingBody {
+            to: Target::Request(number),
+            ..
+        }) => host.exchanges.abandon(number),
+        Some(
+            Object::IncomingBody {
+                of: Source::Reply(number),
+                ..
+            }
+            | Object::IncomingResponse {
+                body: number,
+                consumed: false,
+                ..
+            },
+        ) => host.exchanges.close(number),
+        _ => {}
+    }
     Ok(())
 }
 

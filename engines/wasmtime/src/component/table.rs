@@ -5,7 +5,7 @@
 //! how many objects there are and how many bytes they hold are bounded.
 
 use super::http::{Headers, OutgoingRequest, OutgoingResponse};
-use contract::BodyError;
+use contract::{BodyError, CallError, Calling, Reply};
 use std::{mem, time::Instant};
 use wasmtime::{Result, component::Resource};
 
@@ -22,15 +22,43 @@ pub(crate) enum Object {
     Input(Source),
     Output(Target),
     Headers(Headers),
-    IncomingRequest { consumed: bool },
-    IncomingBody { taken: bool },
-    FutureTrailers { taken: bool },
+    IncomingRequest {
+        consumed: bool,
+    },
+    IncomingBody {
+        of: Source,
+        taken: bool,
+    },
+    FutureTrailers {
+        of: Source,
+        taken: bool,
+    },
     OutgoingRequest(OutgoingRequest),
     RequestOptions([Option<u64>; 3]),
     OutgoingResponse(OutgoingResponse),
-    OutgoingBody { to: Target, taken: bool },
+    OutgoingBody {
+        to: Target,
+        taken: bool,
+    },
+    /// A request that was sent.
+    Sent(Sent),
+    IncomingResponse {
+        status: u16,
+        headers: Headers,
+        body: usize,
+        consumed: bool,
+    },
     ResponseOutparam,
     Network,
+}
+
+/// What has become of a request.
+pub(crate) enum Sent {
+    Calling(Calling),
+    /// Boxed, because few there are for long.
+    Over(Box<Result<Reply, CallError>>),
+    /// The guest has been told.
+    Told,
 }
 
 /// What a pollable waits for.
@@ -41,8 +69,10 @@ pub(crate) enum Event {
     Input(Source),
     /// Room to write.
     Output(Target),
-    /// The end of the request's body.
-    Trailers,
+    /// The end of a body.
+    Trailers(Source),
+    /// The reply to the request that is the object of this number.
+    Reply(u32),
 }
 
 /// Where an input stream comes from.
@@ -51,17 +81,20 @@ pub(crate) enum Source {
     Nothing,
     /// The request's body.
     Body,
+    /// The body of the reply that came as this one, counted from 0.
+    Reply(usize),
 }
 
 /// Where an output stream leads.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
-    Nothing,
     /// A command's standard output.
     Output,
     Log,
     /// The body of the response that was made as this one, counted from 0.
     Response(usize),
+    /// The body of the request to somebody else that was made as this one, counted from 0.
+    Request(usize),
 }
 
 impl Object {
@@ -70,6 +103,7 @@ impl Object {
             Self::Headers(headers) => headers.bytes(),
             Self::OutgoingRequest(request) => request.bytes(),
             Self::OutgoingResponse(response) => response.headers.bytes(),
+            Self::IncomingResponse { headers, .. } => headers.bytes(),
             _ => 0,
         }
     }
@@ -104,6 +138,14 @@ impl Table {
             return Err(message("its header fields hold too many bytes"));
         }
         Ok(())
+    }
+
+    /// What became of a request, by its object's number.
+    pub(crate) fn sent(&mut self, number: u32) -> Result<&mut Sent> {
+        match self.objects.get_mut(number as usize) {
+            Some(Object::Sent(sent)) => Ok(sent),
+            _ => Err(mistaken()),
+        }
     }
 
     pub(crate) fn get<T: 'static>(&self, handle: &Resource<T>) -> Result<&Object> {

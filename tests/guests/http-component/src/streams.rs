@@ -2,7 +2,13 @@
 
 use wasip2::{
     clocks::monotonic_clock,
-    http::types::{Fields, IncomingBody, IncomingRequest, OutgoingBody, OutgoingResponse, ResponseOutparam},
+    http::{
+        outgoing_handler,
+        types::{
+            ErrorCode, Fields, IncomingBody, IncomingRequest, IncomingResponse, OutgoingBody,
+            OutgoingRequest, OutgoingResponse, RequestOptions, ResponseOutparam, Scheme,
+        },
+    },
     io::{
         poll,
         streams::{InputStream, OutputStream, StreamError},
@@ -116,6 +122,43 @@ pub(crate) fn handle(manner: &str, query: &str, request: &IncomingRequest, outpa
                 }
             }
         }
+        // The reply of whoever the query names, to the same request; or why there is none.
+        "fetch" => match fetch(query, request) {
+            Ok(reply) => pass(&reply, outparam),
+            Err(error) => {
+                let text = format!("{error:?}");
+                let response = OutgoingResponse::new(Fields::new());
+                response.set_status_code(502).expect("it is a status");
+                let body = response.body().expect("its body");
+                ResponseOutparam::set(outparam, Ok(response));
+                let stream = body.write().expect("its stream");
+                put(&stream, text.as_bytes());
+                drop(stream);
+                OutgoingBody::finish(body, None).expect("it is finished");
+            }
+        },
+        // The replies of whoever the query names, asked as often at once.
+        "many" => respond(outparam, None, |to| {
+            let (count, target) = query.split_once(',').expect("how often, and whom");
+            let count = count.parse::<usize>().expect("a number");
+            let sent: Vec<_> = (0..count)
+                .map(|number| {
+                    send(&format!("{target}?{number}"), request, None)
+                        .expect("it is sent")
+                        .0
+                })
+                .collect();
+            for (number, sent) in sent.iter().enumerate() {
+                sent.subscribe().block();
+                let reply = sent
+                    .get()
+                    .expect("it is here")
+                    .expect("once")
+                    .expect("it is good");
+                put(to, format!("{number}: {}\n", reply.status()).as_bytes());
+            }
+            None
+        }),
         other => panic!("there is no manner `{other}`"),
     }
 }
@@ -195,4 +238,89 @@ fn trailers(body: IncomingBody) -> Option<Fields> {
         }
         ready.block();
     }
+}
+
+type Sent = (wasip2::http::types::FutureIncomingResponse, Option<OutgoingBody>);
+
+/// Sends a request like this one, of which the body is yet to be written.
+fn send(target: &str, like: &IncomingRequest, timeout: Option<u64>) -> Result<Sent, ErrorCode> {
+    let (scheme, rest) = target.split_once("://").expect("an absolute URI");
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let fields = Fields::new();
+    for (name, value) in like.headers().entries() {
+        // Those of the connection are refused.
+        let _ = fields.append(&name, &value);
+    }
+    let request = OutgoingRequest::new(fields);
+    request.set_method(&like.method()).expect("it is a method");
+    request
+        .set_scheme(Some(&match scheme {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            other => Scheme::Other(other.to_owned()),
+        }))
+        .expect("it is a scheme");
+    request
+        .set_authority(Some(authority))
+        .expect("it is an authority");
+    request
+        .set_path_with_query((!path.is_empty()).then_some(path))
+        .expect("it is a path");
+    let bodies = like.headers().has("content-length") || like.headers().has("x-body");
+    let body = bodies.then(|| request.body().expect("its body"));
+    let options = timeout.map(|timeout| {
+        let options = RequestOptions::new();
+        options
+            .set_first_byte_timeout(Some(timeout))
+            .expect("it is known");
+        options
+    });
+    Ok((outgoing_handler::handle(request, options)?, body))
+}
+
+fn fetch(target: &str, request: &IncomingRequest) -> Result<IncomingResponse, ErrorCode> {
+    let timeout = request.headers().get("x-patience").pop();
+    let timeout = timeout.map(|text| String::from_utf8(text).expect("text").parse().expect("a number"));
+    let (reply, body) = send(target, request, timeout)?;
+    if let Some(to) = body {
+        let from = request.consume().expect("its body");
+        let (source, sink) = (
+            from.stream().expect("its stream"),
+            to.write().expect("its stream"),
+        );
+        while let Some(piece) = next(&source) {
+            for part in piece.chunks(4096) {
+                if sink.blocking_write_and_flush(part).is_err() {
+                    break;
+                }
+            }
+        }
+        drop((source, sink));
+        OutgoingBody::finish(to, trailers(from))?;
+    }
+    reply.subscribe().block();
+    reply.get().expect("it is here").expect("it is asked once")
+}
+
+/// Answers with what somebody else has answered.
+fn pass(reply: &IncomingResponse, outparam: ResponseOutparam) {
+    let fields = Fields::new();
+    for (name, value) in reply.headers().entries() {
+        let _ = fields.append(&name, &value);
+    }
+    let response = OutgoingResponse::new(fields);
+    response.set_status_code(reply.status()).expect("it is a status");
+    let to = response.body().expect("its body");
+    ResponseOutparam::set(outparam, Ok(response));
+    let body = reply.consume().expect("its body");
+    let (from, sink) = (
+        body.stream().expect("its stream"),
+        to.write().expect("its stream"),
+    );
+    while let Some(piece) = next(&from) {
+        put(&sink, &piece);
+    }
+    drop((from, sink));
+    // A HEAD's reply has the length of what it leaves out.
+    let _ = OutgoingBody::finish(to, trailers(body));
 }

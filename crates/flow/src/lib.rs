@@ -1,5 +1,7 @@
-//! A body on its way between a connection and a sandbox, which may be on different cores: a bounded queue of pieces with
-//! one sender and one receiver, each of which is woken when the other has got on.
+//! A body on its way between two threads: between a connection and a sandbox on another core, or between a sandbox and a service.
+//! A bounded queue of pieces with one sender and one receiver, each of which is woken when the other has got on.
+
+#![forbid(unsafe_code)]
 
 use bytes::Bytes;
 use contract::{BodyError, BodyStream, Trailers};

@@ -1,0 +1,213 @@
+//! From a URI to a connection: the name's addresses, those that may be used, TCP, TLS.
+
+use contract::CallError;
+use http::Uri;
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection},
+    rt::TokioIo,
+};
+use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, lookup_host},
+    time,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// How long a connection may take, its TLS included.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Makes the pool's connections.
+#[derive(Clone, Default)]
+pub(crate) struct Connector {
+    /// Made by the first request that needs it: reading the machine's roots takes milliseconds.
+    tls: Arc<OnceLock<Result<TlsConnector, CallError>>>,
+}
+
+type Connecting = Pin<Box<dyn Future<Output = Result<TokioIo<Link>, CallError>> + Send>>;
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<Link>;
+    type Error = CallError;
+    type Future = Connecting;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Connecting {
+        let connector = self.clone();
+        Box::pin(async move {
+            let linked = time::timeout(CONNECT, connector.link(&uri)).await;
+            linked
+                .unwrap_or(Err(CallError::Timeout("the connection")))
+                .map(TokioIo::new)
+        })
+    }
+}
+
+impl Connector {
+    async fn link(&self, uri: &Uri) -> Result<Link, CallError> {
+        let secure = uri.scheme_str() == Some("https");
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let socket = reach(host, port).await?;
+        // Requests are small and wait for their replies.
+        let _ = socket.set_nodelay(true);
+        if !secure {
+            return Ok(Link::Plain(socket));
+        }
+        let tls = self.tls.get_or_init(trust).clone()?;
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|error| CallError::Secure(error.to_string()))?;
+        let shaken = tls.connect(name, socket).await;
+        shaken
+            .map(|stream| Link::Secure(Box::new(stream)))
+            .map_err(|error| CallError::Secure(error.to_string()))
+    }
+}
+
+async fn reach(host: &str, port: u16) -> Result<TcpStream, CallError> {
+    let named = host.parse::<IpAddr>().is_err() && !host.eq_ignore_ascii_case("localhost");
+    let found = lookup_host((host, port)).await;
+    let addresses: Vec<SocketAddr> = found
+        .map_err(|error| CallError::Name(format!("{host}: {error}")))?
+        .collect();
+    let mut last = CallError::Name(format!("{host}: there is none"));
+    for address in addresses {
+        if named && is_private(address.ip()) {
+            last = CallError::Address(format!("{host} ({})", address.ip()));
+            continue;
+        }
+        match TcpStream::connect(address).await {
+            Ok(socket) => return Ok(socket),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                last = CallError::Refused(address.to_string());
+            }
+            Err(error) => last = CallError::Broken(format!("{address}: {error}")),
+        }
+    }
+    Err(last)
+}
+
+/// An address that a name must not lead to: this machine's own, link-local, or nobody's.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_unspecified()
+                || v4.is_broadcast()
+                || v4.is_multicast()
+        }
+        IpAddr::V6(v6) => {
+            v6.to_ipv4_mapped().is_some_and(|v4| is_private(IpAddr::V4(v4)))
+                || v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_multicast()
+                || v6.is_unicast_link_local()
+        }
+    }
+}
+
+/// The roots that this machine trusts: `SSL_CERT_FILE`, `SSL_CERT_DIR`, or the system's.
+fn trust() -> Result<TlsConnector, CallError> {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "a root certificate cannot be read");
+    }
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        return Err(CallError::Secure(
+            "this machine trusts no root certificate: install ca-certificates, or set SSL_CERT_FILE".into(),
+        ));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| CallError::Secure(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// A connection, secured or not.
+pub(crate) enum Link {
+    Plain(TcpStream),
+    Secure(Box<TlsStream<TcpStream>>),
+}
+
+impl Connection for Link {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+/// Calls the same method of whichever stream it is.
+macro_rules! either {
+    ($self:ident, $method:ident($($argument:ident),*)) => {
+        match $self.get_mut() {
+            Link::Plain(stream) => Pin::new(stream).$method($($argument),*),
+            Link::Secure(stream) => Pin::new(stream).$method($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for Link {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        either!(self, poll_read(context, into))
+    }
+}
+
+impl AsyncWrite for Link {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        either!(self, poll_write(context, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, poll_shutdown(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_lead_home() {
+        for address in [
+            "127.0.0.1",
+            "127.8.8.8",
+            "169.254.169.254",
+            "0.0.0.0",
+            "224.0.0.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+        ] {
+            assert!(is_private(address.parse().unwrap()), "{address}");
+        }
+        for address in ["10.0.0.1", "192.168.1.1", "93.184.216.34", "2001:db8::1"] {
+            assert!(!is_private(address.parse().unwrap()), "{address}");
+        }
+    }
+}
