@@ -199,12 +199,7 @@ pub(crate) enum Reply {
 
 impl Incoming {
     /// Fails with the body's length if that is known to be more than `limit` bytes.
-    pub(crate) fn new(
-        goal: Goal,
-        head: Box<Head>,
-        framing: Framing,
-        limit: u64,
-    ) -> Result<Self, u64> {
+    pub(crate) fn new(goal: Goal, head: Box<Head>, framing: Framing, limit: u64) -> Result<Self, u64> {
         let (framing, capacity) = match framing {
             Framing::None => (Rest::Length(0), 0),
             Framing::Length(length) if length > limit => return Err(length),
