@@ -38,8 +38,10 @@ const ANSWER_FIELDS: usize = 1024;
 /// What is read ahead of a stream's gateway, and of all of them.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// What is kept of a stream's answer until the client takes it.
-const SEND_BUFFER: usize = 256 << 10;
+/// What is kept of a stream's answer until the client takes it: for HTTP/2, and while it is read from the gateway. A head must
+/// fit in the latter.
+const SEND_BUFFER: usize = 64 << 10;
+const ANSWER_BUFFER: usize = 128 << 10;
 /// How often a client that says nothing is asked whether it is there.
 const PING: Duration = Duration::from_secs(30);
 /// Requests that a connection may cancel before it matters how many it lets finish.
@@ -191,6 +193,7 @@ async fn try_exchange(
     let socket = UnixStream::from_std((connection.inner.dial)(connection.origin)?)?;
     let (mut sender, driver) = client::conn::http1::Builder::new()
         .max_headers(ANSWER_FIELDS)
+        .max_buf_size(ANSWER_BUFFER)
         .handshake(TokioIo::new(socket))
         .await?;
     let wire = Wire {
