@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench build guests examples demo test test-long lint bench bench-node generate docs clean
+.PHONY: help setup setup-bench build guests examples demo test test-long lint bench bench-node bench-surface generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
@@ -63,10 +63,14 @@ generate: build ## Write the generated files anew: schemas, the table of SPECIFI
 docs: build/tools/bin/mdbook ## Build the manual of docs/ as a site in build/docs
 	build/tools/bin/mdbook build docs
 
-bench: bench-node ## Measure everything that SPECIFICATION.md promises
+bench: bench-node bench-surface ## Measure everything that SPECIFICATION.md promises
 
 bench-node: setup-bench build ## Churn, ping, payloads and examples against their peers
 	bench/node/run
+	$(XTASK) spec
+
+bench-surface: setup-bench build ## Components in Rust, Python and JavaScript against their peers
+	bench/surface/run
 	$(XTASK) spec
 
 clean: ## Delete what was built

@@ -8,8 +8,8 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from harness.results import output_of
-from harness.servers import ROOT, TOOL, Server, Unavailable, exchange, free_port
+from .results import output_of
+from .servers import ROOT, TOOL, Server, Unavailable, exchange, free_port
 
 MILLPOND = ROOT / "target/release/millpond"
 WASMTIME = ROOT / "build/tools/bin/wasmtime"
@@ -73,12 +73,12 @@ def bare(core, logs, answer=None):
     return Server(BARE, command + (["--answer", answer] if answer else []), port, core, logs)
 
 
-def wasmtime_serve(core, logs, uses=1):
+def wasmtime_serve(core, logs, uses=1, component=COMPONENT):
     needed(WASMTIME, "wasmtime")
-    needed(COMPONENT, "the component for wasmtime serve")
+    needed(component, "the component for wasmtime serve")
     port = free_port()
     command = [WASMTIME, "serve", "-S", "cli", "--addr", f"127.0.0.1:{port}", "--max-instance-reuse-count", uses]
-    command += [word for option in SERVE_TUNING for word in ("-O", option)] + [COMPONENT]
+    command += [word for option in SERVE_TUNING for word in ("-O", option)] + [component]
     return Server(SERVE if uses == 1 else REUSE, command, port, core, logs)
 
 
