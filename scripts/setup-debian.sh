@@ -37,6 +37,7 @@ want g++ c++                                            # libFuzzer, of the fuzz
 want libc6-dev /usr/include/stdio.h
 want make make
 want curl curl                                          # README's walk, and the end-to-end suite
+want openssl openssl                                    # certificates for the end-to-end suite
 want python3 python3
 want clang-22 clang-22                                  # C guests
 want lld-22 wasm-ld-22
