@@ -135,7 +135,7 @@ SETTINGS = {
     "memory": ["12 parsecs", "0B", "8GiB"], "timeout": ["0s", "-1s", "x"], "cpu_time": ["0s"], "concurrency": [0, -1, "x"], "queue": [-1, 1.5],
     "reuse": [0], "protocol": ["fcgi"], "engine": ["v8"], "memroy": ["1MiB"], "env": [{"PATH_INFO": "x"}, {"MILLPOND_X": "y"}, {"A=B": "c"}],
     "arguments": ["--not-a-list", ["a\0b"]], "content_type": ["text/plain\r\nX: y", ""],
-    "grants": [{"http": [{"host": "api.example.org"}]}],
+    "grants": [{"s3": [{"bucket": "pictures", "actions": ["get"]}]}],
 }
 
 
