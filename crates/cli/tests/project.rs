@@ -75,7 +75,10 @@ fn new_writes_where_it_is_told_and_over_nothing() {
     good(folder, &["new", "rust", "pond", "--into", "a/deep/one"]);
     assert!(folder.join("a/deep/one/src/main.rs").exists());
 
-    assert!(bad(folder, &["new", "cobol", "pond"], 2).contains("there are c, go, js-http, python-http, rust, rust-http"));
+    assert!(
+        bad(folder, &["new", "cobol", "pond"], 2)
+            .contains("there are c, go, js-http, python-http, rust, rust-http")
+    );
     assert!(bad(folder, &["new", "c"], 2).contains("NAME"));
     assert!(bad(folder, &["new", "c", "Pond"], 2).contains("a-z"));
     assert!(bad(folder, &["new", "c", "lake", "--into", "pond/main.c"], 2).contains("main.c"));

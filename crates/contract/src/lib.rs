@@ -41,7 +41,7 @@ pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tai
 pub use names::{Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber};
 pub use policy::{Admission, Job, Load, Policy, Rank, Refusal, Stop, Time};
 pub use problem::Problem;
-pub use service::{Call, CallError, Calling, Reply, Service, Services, Session};
 pub use request::{Body, BodyError, BodyStream, Input, ResponseHead, ResponseSink, Trailers};
+pub use service::{Call, CallError, Calling, Reply, Service, Services, Session};
 pub use store::{Change, Entry, Expect, Revision, Store, StoreError, Watch};
 pub use units::{ByteSize, UnitError, format_duration, parse_duration};

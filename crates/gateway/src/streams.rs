@@ -9,12 +9,12 @@ use crate::{
 };
 use bytes::Bytes;
 use contract::{BodyError, BodyStream as _, Fault, ResponseHead, Trailers};
+use flow::{Receiver, Sender};
 use std::{
     io::Write as _,
     task::{Poll, Waker},
     time::Duration,
 };
-use flow::{Receiver, Sender};
 use worker::Opening;
 
 /// A body longer than this is streamed if its function takes streams; a shorter one is collected. In bytes.

@@ -35,6 +35,7 @@ use gateway::{Later, Listener};
 use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
 use schedules::Schedules;
+use service_http::Http;
 use std::{
     fs, io,
     net::SocketAddr,
@@ -45,7 +46,6 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use service_http::Http;
 use store_embedded::Embedded;
 use telemetry::{
     logs::{LogOptions, Logs},
@@ -190,8 +190,8 @@ impl Node {
             .map_err(|error| Error::Registry(error.to_string()))?;
         let registry = Arc::new(registry);
         let agenda = Agenda::default();
-        let schedules = Schedules::open(store.clone(), agenda.clone())
-            .map_err(|error| data_error(error.to_string()))?;
+        let schedules =
+            Schedules::open(store.clone(), agenda.clone()).map_err(|error| data_error(error.to_string()))?;
         let opened = driver::open(store, &config.calls)?;
         let calls = opened.calls.clone();
 
@@ -245,10 +245,7 @@ impl Node {
             boot: boot_number(),
             gateway: gateway::Options {
                 // Some descriptors are for files, engines and the control API.
-                connections: config
-                    .connections
-                    .min(files / 2 / processors.len())
-                    .max(16),
+                connections: config.connections.min(files / 2 / processors.len()).max(16),
                 tracer: exporter.as_ref().and_then(Exporter::tracer),
                 later: Some(later.clone()),
                 keys: config.lambda.load()?,

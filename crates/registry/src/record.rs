@@ -116,7 +116,12 @@ impl Settings {
             arguments: function.arguments.clone(),
             env: function.env.clone(),
             protocol: function.protocol(),
-            http: function.grants.http.iter().map(|grant| grant.host.clone()).collect(),
+            http: function
+                .grants
+                .http
+                .iter()
+                .map(|grant| grant.host.clone())
+                .collect(),
         }
     }
 

@@ -69,7 +69,7 @@ fn command_of(grant: Grant, body: &[u8]) -> (Command, Recorder) {
         head: Box::new(HeadBuilder::new("POST", "/x?y", 16).build(RequestId(1))),
         body: Bytes::copy_from_slice(body).into(),
         response: Box::new(recorder.clone()),
-            services: None,
+        services: None,
     };
     (Command::new(Arc::new(grant), input), recorder)
 }

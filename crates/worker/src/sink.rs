@@ -3,8 +3,8 @@
 
 use crate::{Response, Target};
 use bytes::Bytes;
-use flow::{Receiver, Sender};
 use contract::{BodyError, RequestId, ResponseHead, ResponseSink, Trailers};
+use flow::{Receiver, Sender};
 use parking_lot::Mutex;
 use std::{
     mem,

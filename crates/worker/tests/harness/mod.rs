@@ -13,8 +13,8 @@ use contract::{
     VersionNumber,
 };
 use millpond_worker::{
-    Answer, Core, CoreOptions, Failure, Front, Intake, Invocation, Opening, Poller, Readiness, Seatless, Shared,
-    Target, TargetOptions, Ticker,
+    Answer, Core, CoreOptions, Failure, Front, Intake, Invocation, Opening, Poller, Readiness, Seatless,
+    Shared, Target, TargetOptions, Ticker,
 };
 use parking_lot::{Condvar, Mutex};
 use policy::RoundRobin;
