@@ -218,18 +218,17 @@ def test_a_schedule_that_fails_is_retried_as_calls_are(make_node):
     assert (call["attempts"], call["cause"]) == (3, "attempts")
 
 
-@pytest.mark.parametrize(("schedule", "code"), [
-    ({}, "missing-key"), ({"cron": "* * * * *", "every": "1m"}, "contradiction"), ({"cron": "61 * * * *"}, "bad-cron"),
-    ({"cron": "* * * *"}, "bad-cron"), ({"cron": "0 0 30 2 *"}, "bad-cron"), ({"cron": "@reboot"}, "bad-cron"),
-    ({"cron": "* * * * *", "timezone": "Mars/Base"}, "bad-timezone"), ({"every": "1s", "timezone": "UTC"}, "contradiction"),
-    ({"every": "0.5s"}, "bad-duration"), ({"every": "often"}, "bad-duration"), ({"every": "9000h"}, "bad-duration"),
-    ({"every": "1s", "missed": "some"}, "unknown-value"), ({"every": "1s", "payload": "x" * 65537}, "too-large"),
-    ({"every": "1s", "function": "nobody"}, "unknown-function"), ({"every": 1}, "wrong-type"), ({"evry": "1s"}, "unknown-key"),
+@pytest.mark.parametrize(("schedule", "words"), [
+    ({}, "nothing says when"), ({"cron": "* * * * *", "every": "1m"}, "beside `cron`"), ({"cron": "61 * * * *"}, "cron expression"),
+    ({"cron": "* * * *"}, "4 fields"), ({"cron": "0 0 30 2 *"}, "never due"), ({"cron": "@reboot"}, "cron"),
+    ({"cron": "* * * * *", "timezone": "Mars/Base"}, "IANA"), ({"every": "1s", "timezone": "UTC"}, "beside `every`"),
+    ({"every": "0.5s"}, "1s to"), ({"every": "often"}, "no duration"), ({"every": "9000h"}, "1s to"),
+    ({"every": "1s", "missed": "some"}, "skip"), ({"every": "1s", "payload": "x" * 65537}, "65536"),
+    ({"every": "1s", "function": "nobody"}, "nobody"), ({"every": 1}, "must be a string"), ({"evry": "1s"}, "did you mean `every`"),
 ])
-def test_a_schedule_that_cannot_be_is_refused(node, schedule, code):
+def test_a_schedule_that_cannot_be_is_refused(node, schedule, words):
     answer = try_deploy(node, "app", {"f": "env"}, [{"function": "f"} | schedule])
-    problem = answer.problem(422, "manifest-invalid")
-    assert code in [fault["code"] for fault in problem["diagnostics"]], problem
+    assert words in json.dumps(answer.problem(422, "manifest-invalid"), ensure_ascii=False)
 
 
 def test_a_plan_shows_triggers(node):

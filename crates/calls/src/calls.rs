@@ -610,7 +610,10 @@ impl Shared {
 
     /// Takes places for those of the calls that are not known, or for none; they are given back by
     /// [`Shared::settle_all`].
-    #[expect(clippy::type_complexity, reason = "events with their sizes, and their records")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "events with their sizes, and their records"
+    )]
     fn admit_all(
         &self,
         calls: &[(CallId, Request)],

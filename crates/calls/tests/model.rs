@@ -449,7 +449,10 @@ fn a_refusal_is_no_failure_and_ends_with_age_alone() {
     }
     assert!(now.since(Timestamp(5_000)) <= once.maximum_age);
     assert!(delays.len() > 10, "it was given up after {}", delays.len());
-    assert!(delays[5] > delays[0] * 2, "it is tried ever less often: {delays:?}");
+    assert!(
+        delays[5] > delays[0] * 2,
+        "it is tried ever less often: {delays:?}"
+    );
     let reason = calls.get(id(1)).unwrap().reason;
     assert_eq!(reason.as_deref(), Some("there was no room"));
 }
@@ -610,6 +613,59 @@ fn a_submission_without_waiting_tells_when_it_is_durable() {
     log.power(Some(0));
     assert!(matches!(submit(2), Err(SubmitError::Log(_))));
     assert_eq!(calls.get(id(2)), None, "its place is free again");
+}
+
+#[test]
+fn calls_are_accepted_together_or_not_at_all() {
+    let log = Arc::new(Memory::default());
+    let now = Timestamp(5_000);
+    let calls = open(&log, options(), now);
+    let some = |numbers: std::ops::Range<u32>| -> Vec<_> {
+        numbers.map(|number| (id(number), request(number, 5))).collect()
+    };
+    calls.submit_all(&some(0..3), now).unwrap();
+    assert_eq!(calls.due(now, 99), [id(0), id(1), id(2)]);
+    let size = log.extent("calls").unwrap().end;
+    // Those that are known are left out, twice the same too.
+    calls.submit_all(&some(0..3), now).unwrap();
+    calls.submit_all(&[], now).unwrap();
+    assert_eq!(log.extent("calls").unwrap().end, size);
+    calls.submit_all(&[some(1..4), some(3..4)].concat(), now).unwrap();
+    assert_eq!(calls.due(now, 99).len(), 4);
+    // Too many, or one that is too large.
+    assert!(matches!(
+        calls.submit_all(&some(3..50), now),
+        Err(SubmitError::Full { .. })
+    ));
+    let large = [some(4..6), vec![(id(6), request(6, 7 << 20))]].concat();
+    assert!(matches!(
+        calls.submit_all(&large, now),
+        Err(SubmitError::TooLarge { .. })
+    ));
+    // The disk fails, with and without waiting: all places are free again.
+    log.power(Some(0));
+    assert!(matches!(
+        calls.submit_all(&some(4..9), now),
+        Err(SubmitError::Log(_))
+    ));
+    let (told, tell) = mpsc::channel();
+    let submit = |numbers| {
+        let told = told.clone();
+        let done = move |result| told.send(result).unwrap();
+        calls.submit_all_then(&some(numbers), now, done).unwrap();
+        tell.recv_timeout(Duration::from_secs(60)).unwrap()
+    };
+    assert!(matches!(submit(4..9), Err(SubmitError::Log(_))));
+    assert_eq!(calls.counts().pending, 4);
+    log.power(None);
+    submit(3..20).unwrap();
+    submit(0..20).unwrap();
+    assert_eq!(calls.due(now, 99).len(), 20);
+    // And so it is after a crash; whoever submits again doubles nothing.
+    drop(calls);
+    let calls = open(&log, options(), now);
+    calls.submit_all(&some(0..20), now).unwrap();
+    assert_eq!(calls.due(now, 99).len(), 20);
 }
 
 #[test]

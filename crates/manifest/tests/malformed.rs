@@ -242,7 +242,11 @@ fn each_is_refused_with_its_reason() {
         (f("[[trigger.https]]"), "unknown-key", "did you mean `http`?"),
         // Schedules.
         (s(""), "missing-key", "nothing says when it is due"),
-        (s("cron = \"* * * * *\"\nevery = \"1m\""), "contradiction", "beside `cron`"),
+        (
+            s("cron = \"* * * * *\"\nevery = \"1m\""),
+            "contradiction",
+            "beside `cron`",
+        ),
         (s("cron = \"* * * *\""), "bad-cron", "4 fields"),
         (s("cron = \"* * * * * * *\""), "bad-cron", "7 fields"),
         (s("cron = \"60 * * * *\""), "bad-cron", "is not a cron expression"),
@@ -263,7 +267,11 @@ fn each_is_refused_with_its_reason() {
         (s("every = \"8785h\""), "bad-duration", "it can be 1s to"),
         (s("every = \"soon\""), "bad-duration", "is no duration"),
         (s("every = 5"), "wrong-type", "must be a string"),
-        (s("every = \"1m\"\nmissed = \"never\""), "unknown-value", "\"skip\""),
+        (
+            s("every = \"1m\"\nmissed = \"never\""),
+            "unknown-value",
+            "\"skip\"",
+        ),
         (s("every = \"1m\"\nenabled = \"no\""), "wrong-type", "a boolean"),
         (
             s(&format!("every = \"1m\"\npayload = \"{}\"", "x".repeat(65_537))),

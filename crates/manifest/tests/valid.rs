@@ -127,8 +127,14 @@ fn a_full_manifest_is_read() {
     };
     assert_eq!((nightly.missed, nightly.enabled), (Missed::All, false));
     assert_eq!(nightly.when(), "0 2 * * MON Europe/Berlin");
-    assert_eq!((often.missed, often.enabled, often.payload.as_str()), (Missed::Once, true, ""));
-    assert_eq!((often.when().as_str(), often.timing().unwrap().next(5)), ("every 90s", Some(90_005)));
+    assert_eq!(
+        (often.missed, often.enabled, often.payload.as_str()),
+        (Missed::Once, true, "")
+    );
+    assert_eq!(
+        (often.when().as_str(), often.timing().unwrap().next(5)),
+        ("every 90s", Some(90_005))
+    );
     assert_eq!(manifest.trigger.cloudevents[0].kind, "com.example.photo.*");
 }
 

@@ -1,12 +1,12 @@
 //! The thread that runs asynchronous calls: what is due becomes a request like any other, on any core, and what came of
 //! it goes back to the calls.
 
+use crate::schedules::Schedules;
 use bytes::Bytes;
-use calls::{Attempt, CallId, Calls, Finished, Outcome, Response, Timestamp, Verdict};
 use calls::SubmitError;
+use calls::{Attempt, CallId, Calls, Finished, Outcome, Response, Timestamp, Verdict};
 use contract::{Head, HeadBuilder, Log};
 use crossbeam_queue::SegQueue;
-use crate::schedules::Schedules;
 use dispatcher::Reader;
 use gateway::{Later, events::Cause};
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,8 @@ impl Default for CallOptions {
 const MAINTENANCE: Duration = Duration::from_secs(1);
 /// Before the disk is tried again that failed.
 const DISK_RETRY: Duration = Duration::from_secs(1);
+/// Before schedules are looked at again: the clock and the thread's timer do not agree to the millisecond.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 /// What the path of a function begins with.
 const FUNCTION: &str = "/function/";
 
@@ -309,7 +311,7 @@ impl Work {
         let held = self.schedules_from.saturating_duration_since(Instant::now());
         let maintenance = match self.schedules.next_due() {
             Some(due) if !self.shared.is_draining() => {
-                maintenance.min(Timestamp(due).since(now()).max(held))
+                maintenance.min(Timestamp(due).since(now()).max(held).max(SHORTEST_PAUSE))
             }
             _ => maintenance,
         };
