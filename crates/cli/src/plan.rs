@@ -33,7 +33,10 @@ pub(crate) fn render(deployment: &Deployment) -> String {
         .events
         .iter()
         .map(|event| {
-            let from = event.source.as_ref().map(|source| format!(" from {}", visible(source)));
+            let from = event
+                .source
+                .as_ref()
+                .map(|source| format!(" from {}", visible(source)));
             let wanted = format!("{}{}", visible(&event.r#type), from.unwrap_or_default());
             vec![wanted, format!("-> {}", event.function)]
         })

@@ -112,6 +112,25 @@ fn routes_alone_are_a_change() {
 }
 
 #[test]
+fn schedules_and_subscriptions_alone_are_a_change() {
+    let node = Node::new();
+    node.deploy(SHOP, &[("resize", "one")]).unwrap();
+    let text = format!(
+        "{SHOP}[[trigger.schedule]]\nfunction = \"resize\"\nevery = \"5m\"\n\
+         [[trigger.cloudevents]]\nfunction = \"resize\"\ntype = \"a.*\"\n"
+    );
+    let plan = node.deploy(&text, &[("resize", "one")]).unwrap();
+    assert!(plan.triggers_change && !plan.routes_change && !plan.is_unchanged());
+    assert!(node.deploy(&text, &[("resize", "one")]).unwrap().is_unchanged());
+    let shop = |registry: &Registry| registry.snapshot().application(&name("shop")).unwrap().clone();
+    let kept = shop(node.registry());
+    assert_eq!(kept.schedules[0].when(), "every 5m");
+    assert_eq!(kept.subscriptions[0].kind, "a.*");
+    assert!(node.deploy(SHOP, &[("resize", "one")]).unwrap().triggers_change);
+    assert!(shop(node.registry()).schedules.is_empty());
+}
+
+#[test]
 fn what_cannot_be_deployed_is_refused_and_changes_nothing() {
     let node = Node::new();
     let refused = |text: &str, code: &[(&str, &str)], problem: (u16, &str), says: &str| {
