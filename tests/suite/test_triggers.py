@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pytest
 from harness import Application, eventually, guest
+from test_calls import everything
 
 HASTE = '[calls]\nfirst_delay = "10ms"\n'
 EVENT = {"ce-specversion": "1.0", "ce-type": "com.example.order.paid", "ce-source": "/shop", "ce-id": "A1"}
@@ -71,17 +72,6 @@ def deploy(node, name, functions, schedules=(), events=()):
     answer = try_deploy(node, name, functions, schedules, events)
     assert answer.status == 200, (answer.status, answer.body)
     return Application(node, name, answer.document)
-
-
-def everything(node, state="all"):
-    """All calls in a state, page by page."""
-    calls, after = [], ""
-    while True:
-        page = node.control("GET", f"/v1/calls?state={state}&limit=97{after}").document
-        calls += page["calls"]
-        if "next" not in page:
-            return calls
-        after = f"&after={page['next']}"
 
 
 def told(node, call):
