@@ -174,9 +174,10 @@ async fn streams_wait_for_sockets() -> Result<(), Error> {
     let gateway: Gateway = Arc::new(move |mut socket, _| {
         let now = counted.0.fetch_add(1, Ordering::SeqCst) + 1;
         counted.1.fetch_max(now, Ordering::SeqCst);
-        let _ = head(&mut socket).and_then(|_| hello(&mut socket));
-        // The other end goes once the answer was read.
+        let asked = head(&mut socket);
+        // Before the answer: once that is read, the next stream may have its socket.
         counted.0.fetch_sub(1, Ordering::SeqCst);
+        let _ = asked.and_then(|_| hello(&mut socket));
         let _ = socket.read(&mut [0]);
     });
     let options = Options {
