@@ -90,7 +90,7 @@ impl Inner {
     /// An instance that has ended well.
     pub(crate) fn put(&self, mut instance: Instance) {
         if let (Some(first), Some(pages)) = (&self.first_state, &self.pool.pages)
-            && instance.restore(first, pages, self.pool.keep_resident)
+            && instance.restore(first, pages, &self.pool.guards, self.pool.keep_resident)
         {
             self.pool.idle.put(self.id, instance);
         }

@@ -12,7 +12,8 @@
 //! - The epoch is one counter for all cores. The worker's ticker raises it when some guest has run for long; every other
 //!   guest's callback then looks at the clock and goes on until its own quantum is over.
 //! - An instance whose state is all within the host's reach ([`exposed`]) is restored when its request has ended and waits
-//!   for the next ([`idle`]): its written pages ([`pages`]) and its globals become what they were. What cannot be restored
+//!   for the next ([`idle`]): its written pages and its globals become what they were. Which pages these are, the kernel
+//!   tells once ([`pages`]); after that a fault tells when a request writes to others ([`guard`]). What cannot be restored
 //!   is dropped. Freshness is a promise to requests: the conformance suite dirties each kind of state that there is.
 //! - Host calls find the guest's memory through a handle noted after instantiation, not by name: the look-up costs
 //!   more than most calls.
@@ -20,6 +21,7 @@
 mod code;
 mod component;
 mod exposed;
+mod guard;
 mod host;
 mod idle;
 mod image;

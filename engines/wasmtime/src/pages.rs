@@ -10,7 +10,7 @@ use rustix::{
     ioctl::{Ioctl, IoctlOutput, Opcode, opcode},
     mm::{Advice, madvise},
 };
-use std::{ffi::c_void, fs::File, mem::MaybeUninit, ptr};
+use std::{ffi::c_void, fs::File, mem::MaybeUninit, ops::Range, ptr};
 
 /// `struct page_region` of `linux/fs.h`.
 #[repr(C)]
@@ -61,6 +61,40 @@ unsafe impl Ioctl for &mut Scan {
     unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<usize> {
         usize::try_from(out).map_err(|_| Errno::INVAL)
     }
+}
+
+/// A few ranges of whole pages of a memory, in bytes from its begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    runs: [Range<usize>; Self::RUNS],
+    count: usize,
+}
+
+impl Written {
+    pub(crate) const RUNS: usize = 4;
+    /// To put back more than this in vain costs more than to ask the kernel.
+    const BYTES: usize = 64 << 10;
+
+    pub(crate) fn runs(&self) -> &[Range<usize>] {
+        &self.runs[..self.count]
+    }
+
+    /// None if these are not few any more.
+    fn and(mut self, run: Range<usize>) -> Option<Self> {
+        *self.runs.get_mut(self.count)? = run;
+        self.count += 1;
+        let bytes: usize = self.runs().iter().map(Range::len).sum();
+        (bytes <= Self::BYTES).then_some(self)
+    }
+}
+
+/// What became of a memory that was to be restored.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Restored {
+    /// The pages that were ever written, if these are few.
+    All(Option<Written>),
+    /// More was written than was to be restored, or the kernel failed: the memory is in between.
+    Not,
 }
 
 /// This process's map of pages.
@@ -118,34 +152,39 @@ impl Pages {
     }
 
     /// Makes memory equal to `image` at `at` and zero elsewhere, if no more than `most` bytes of pages were ever written.
-    /// Otherwise, and if the kernel fails, the answer is false and the memory is in between.
-    pub(crate) fn restore(&self, memory: &mut [u8], image: &[u8], at: usize, most: usize) -> bool {
+    pub(crate) fn restore(&self, memory: &mut [u8], image: &[u8], at: usize, most: usize) -> Restored {
         const REGIONS: usize = 32;
         let range = memory.as_mut_ptr_range();
         let (base, end) = (range.start as usize, range.end as usize);
         let mut left = most / self.page;
         let mut start = base;
+        let mut written = Some(Written::default());
         // To the kernel, no pages are as many as there are.
         while start < end && left > 0 {
             let mut regions = [MaybeUninit::uninit(); REGIONS];
             let Ok((walked, found)) = self.scan(start, end, left, &mut regions) else {
-                return false;
+                return Restored::Not;
             };
             for region in found {
                 let (from, to) = (region.start as usize - base, region.end as usize - base);
                 left = left.saturating_sub((to - from) / self.page);
                 restore(&mut memory[from..to], image, at, from);
+                written = written.and_then(|written| written.and(from..to));
             }
             if walked >= end {
-                return true;
+                return Restored::All(written);
             }
             if found.len() < REGIONS {
                 // It stopped for the number of pages.
-                return false;
+                return Restored::Not;
             }
             start = walked;
         }
-        start >= end
+        if start >= end {
+            Restored::All(written)
+        } else {
+            Restored::Not
+        }
     }
 }
 
@@ -159,7 +198,7 @@ pub(crate) fn release(memory: &mut [u8]) {
 }
 
 /// Fills `part`, which begins at `from` in its memory.
-fn restore(part: &mut [u8], image: &[u8], at: usize, from: usize) {
+pub(crate) fn restore(part: &mut [u8], image: &[u8], at: usize, from: usize) {
     let to = from + part.len();
     let (first, last) = (at.clamp(from, to), (at + image.len()).clamp(from, to));
     part[..first - from].fill(0);
@@ -211,6 +250,39 @@ mod tests {
         pages
     }
 
+    fn restored(pages: &Pages, memory: &mut [u8], image: &[u8], at: usize, most: usize) -> bool {
+        matches!(pages.restore(memory, image, at, most), Restored::All(_))
+    }
+
+    #[test]
+    fn few_written_pages_are_told() {
+        let Some(pages) = pages() else { return };
+        const PAGE: usize = 4096;
+        let mut map = Map::new(100 * PAGE);
+        let mut told = |write: &[usize]| {
+            for page in write {
+                map.bytes()[page * PAGE + page] = 1;
+            }
+            let Restored::All(written) = pages.restore(map.bytes(), &[], 0, 100 * PAGE) else {
+                panic!("it is restored");
+            };
+            written.map(|written| written.runs().to_vec())
+        };
+        let run = |from, to| from * PAGE..to * PAGE;
+        assert_eq!(told(&[]), Some(vec![]));
+        assert_eq!(told(&[3, 4]), Some(vec![run(3, 5)]));
+        assert_eq!(told(&[90]), Some(vec![run(3, 5), run(90, 91)]));
+        assert!(told(&[7, 99]).is_some_and(|runs| runs.len() == 4));
+        // One run too many; and one that is too long.
+        assert_eq!(told(&[50]), None);
+        let mut map = Map::new(100 * PAGE);
+        map.bytes()[..17 * PAGE].fill(1);
+        assert_eq!(
+            pages.restore(map.bytes(), &[], 0, 100 * PAGE),
+            Restored::All(None)
+        );
+    }
+
     #[test]
     fn written_pages_become_what_they_were() {
         let Some(pages) = pages() else { return };
@@ -225,7 +297,7 @@ mod tests {
             for (n, byte) in map.bytes().iter_mut().step_by(stride * 1000).enumerate() {
                 *byte = n as u8 ^ 0x55;
             }
-            assert!(pages.restore(map.bytes(), &image, at, 200 * PAGE));
+            assert!(restored(&pages, map.bytes(), &image, at, 200 * PAGE));
             assert!(map.bytes() == expected, "stride {stride}");
         }
     }
@@ -237,7 +309,7 @@ mod tests {
         for page in (0..400).step_by(2) {
             map.bytes()[page * 4096 + page] = 1;
         }
-        assert!(pages.restore(map.bytes(), &[], 0, 200 * 4096));
+        assert!(restored(&pages, map.bytes(), &[], 0, 200 * 4096));
         assert!(map.bytes().iter().all(|byte| *byte == 0));
     }
 
@@ -247,8 +319,8 @@ mod tests {
         let mut map = Map::new(100 * 4096);
         map.bytes()[..40 * 4096].fill(1);
         for most in [0, 1, 4095, 39 * 4096] {
-            assert!(!pages.restore(map.bytes(), &[], 0, most));
+            assert_eq!(pages.restore(map.bytes(), &[], 0, most), Restored::Not);
         }
-        assert!(pages.restore(map.bytes(), &[], 0, 40 * 4096));
+        assert!(restored(&pages, map.bytes(), &[], 0, 40 * 4096));
     }
 }

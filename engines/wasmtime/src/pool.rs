@@ -1,6 +1,6 @@
 //! What all sandboxes of an engine share: the places, and the instances between two requests.
 
-use crate::{idle::Idle, pages::Pages};
+use crate::{guard::Guards, idle::Idle, pages::Pages};
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
@@ -11,6 +11,7 @@ pub(crate) struct Pool {
     taken: AtomicU32,
     total: u32,
     pub(crate) idle: Idle,
+    pub(crate) guards: Arc<Guards>,
     /// None where the kernel cannot tell which pages were written: then every instance is a new one.
     pub(crate) pages: Option<Pages>,
     /// Bytes of written pages that an instance may have and still be restored.
@@ -19,10 +20,12 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(total: u32, keep_resident: usize, threads: usize) -> Self {
+        let idle = Idle::new(threads);
         Self {
             taken: AtomicU32::new(0),
             total,
-            idle: Idle::new(threads),
+            guards: Arc::new(Guards::new(idle.most())),
+            idle,
             pages: Pages::open(),
             keep_resident,
         }

@@ -1,9 +1,10 @@
 //! One instance, from its first instruction to its last.
 
 use crate::{
+    guard::{Guard, Guards},
     host::Host,
     image::{FirstState, Inner},
-    pages::{self, Pages},
+    pages::{self, Pages, Restored},
     pool::Place,
     turn,
 };
@@ -37,6 +38,8 @@ enum State {
 
 /// An instance whose code is not running.
 pub(crate) struct Instance {
+    // First: it is gone before the store is.
+    guard: Option<Guard>,
     store: Store<Host>,
     start: TypedFunc<(), ()>,
     memory: Memory,
@@ -240,6 +243,7 @@ impl Instance {
             .collect::<Option<Box<[_]>>>()
             .ok_or_else(|| missing("a global"))?;
         Ok(move |store| Self {
+            guard: None,
             store,
             start,
             memory,
@@ -261,13 +265,35 @@ impl Instance {
     }
 
     /// Makes it what it was. If that fails, it is of no use.
-    pub(crate) fn restore(&mut self, to: &FirstState, pages: &Pages, most: usize) -> bool {
+    pub(crate) fn restore(
+        &mut self,
+        to: &FirstState,
+        pages: &Pages,
+        guards: &Arc<Guards>,
+        most: usize,
+    ) -> bool {
         let globals = self.globals.iter().zip(&to.globals);
         let globals = globals.fold(true, |good, (global, value)| {
             good && global.set(&mut self.store, *value).is_ok()
         });
         let memory = self.memory.data_mut(&mut self.store);
-        globals && memory.len() == to.size && pages.restore(memory, &to.image, to.at, most)
+        if !globals || memory.len() != to.size {
+            return false;
+        }
+        if let Some(guard) = &self.guard
+            && guard.restore(memory, &to.image, to.at)
+        {
+            return true;
+        }
+        let Restored::All(written) = pages.restore(memory, &to.image, to.at, most) else {
+            return false;
+        };
+        match (&mut self.guard, written) {
+            (Some(guard), written) => guard.learn(written),
+            (None, Some(written)) => self.guard = Guard::new(guards, &mut self.store, self.memory, written),
+            (None, None) => {}
+        }
+        true
     }
 }
 

@@ -38,6 +38,7 @@ cases! {
     each_sandbox_is_fresh,
     a_sandbox_shows_nothing_of_those_before_it,
     each_kind_of_state_is_fresh,
+    memory_is_fresh_whichever_pages_were_written,
     sandboxes_do_not_see_each_other,
     only_the_grant_and_the_request_are_visible,
     random_bytes_differ,
@@ -460,6 +461,99 @@ pub fn each_kind_of_state_is_fresh(engine: &dyn Engine) {
             });
         }
     }
+}
+
+/// A guest that adds up its memory, says the sum, and then writes where and how the request says.
+const WRITES: &str = r#"
+    (data (i32.const 20000) "\01\02\03\04 in a page of its own")
+    (data (i32.const 300000) "and another")
+    (func $sum (result i64) (local $at i32) (local $sum i64)
+        (local.set $at (i32.const 64))
+        (loop $next
+            (local.set $sum (i64.add (i64.mul (local.get $sum) (i64.const 31)) (i64.load (local.get $at))))
+            (local.set $at (i32.add (local.get $at) (i32.const 8)))
+            (br_if $next (i32.lt_u (local.get $at) (i32.mul (memory.size) (i32.const 65536)))))
+        (local.get $sum))
+    (func (export "_start") (local $how i32) (local $at i32) (local $round i32)
+        (call $number (i32.const 1) (call $sum))
+        (drop (call $read (i32.const 16) (i32.const 2)))
+        (local.set $how (i32.load8_u (i32.const 16)))
+        ;; The pages from 16 KiB on: those before have written pages in every request.
+        (local.set $at (i32.add (i32.const 17000) (i32.mul (i32.load8_u (i32.const 17)) (i32.const 4096))))
+        (if (i32.eq (local.get $how) (i32.const 115)) ;; s: a store
+            (then (i32.store (local.get $at) (i32.const -1))))
+        (if (i32.eq (local.get $how) (i32.const 102)) ;; f: a fill of three pages
+            (then (memory.fill (local.get $at) (i32.const 255) (i32.const 9000))))
+        (if (i32.eq (local.get $how) (i32.const 99)) ;; c: a copy into the next page
+            (then (memory.copy (i32.add (local.get $at) (i32.const 3000)) (i32.const 20000) (i32.const 4))
+                (memory.copy (local.get $at) (i32.const 20000) (i32.const 4000))))
+        (if (i32.eq (local.get $how) (i32.const 114)) ;; r: a host call
+            (then (drop (call $random_get (local.get $at) (i32.const 5000)))))
+        (if (i32.eq (local.get $how) (i32.const 105)) ;; i: another one
+            (then (drop (call $read (local.get $at) (i32.const 5000)))))
+        (if (i32.eq (local.get $how) (i32.const 103)) ;; g: a memory that grew
+            (then (i32.store (local.get $at) (i32.const -1))
+                (i32.store (i32.mul (memory.grow (i32.const 1)) (i32.const 65536)) (i32.const -1))))
+        (if (i32.eq (local.get $how) (i32.const 97)) ;; a: all of it
+            (then (memory.fill (i32.const 64) (i32.const 255) (i32.const 524000))))
+        (if (i32.eq (local.get $how) (i32.const 116)) ;; t: before a trap
+            (then (i32.store (local.get $at) (i32.const -1)) (unreachable)))
+        (if (i32.eq (local.get $how) (i32.const 111)) ;; o: before a store beyond the end
+            (then (i32.store (local.get $at) (i32.const -1)) (i32.store (i32.const -65536) (i32.const 1))))
+        (if (i32.eq (local.get $how) (i32.const 119)) ;; w: before and after a wait
+            (then (i32.store (local.get $at) (i32.const -1))
+                (i32.store (i32.const 1040) (i32.const 1))
+                (i64.store (i32.const 1048) (i64.const 2000000))
+                (drop (call $poll_oneoff (i32.const 1024) (i32.const 1200) (i32.const 1) (i32.const 1300)))
+                (i32.store (i32.add (local.get $at) (i32.const 4096)) (i32.const -1))))
+        (if (i32.eq (local.get $how) (i32.const 98)) ;; b: all along, through several turns
+            (then (loop $more
+                (i32.store (i32.add (local.get $at) (i32.and (local.get $round) (i32.const 32764))) (i32.const -1))
+                (local.set $round (i32.add (local.get $round) (i32.const 1)))
+                (br_if $more (i32.lt_u (local.get $round) (i32.const 4000000)))))))
+"#;
+
+/// Requests that write to the same pages, and between them others that write elsewhere in one of the ways there are: each
+/// finds the memory as the module says.
+pub fn memory_is_fresh_whichever_pages_were_written(engine: &dyn Engine) {
+    let code = with_memory(r#"(memory (export "memory") 8)"#, WRITES);
+    ticking(engine, || {
+        for (seed, ways) in [&b"sfcri"[..], b"sgatowb", b"ssssssssri", b"wsotf"]
+            .iter()
+            .enumerate()
+        {
+            let image = image(engine, &code);
+            let first = answer(&image, &grant(), b"n");
+            let mut state = seed as u32;
+            let mut random = |below: usize| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 16) as usize % below
+            };
+            for request in 0..120 {
+                // Runs of requests that write nothing unusual, of many lengths.
+                let way = if random(4) == 0 {
+                    ways[random(ways.len())]
+                } else {
+                    b'n'
+                };
+                let mut body = vec![way, random(100) as u8];
+                body.resize(4_000, 0xee);
+                let (ended, said) = serve(&image, &grant(), &body);
+                match way {
+                    b't' | b'o' => assert!(ended.is_err(), "{} traps", char::from(way)),
+                    _ => {
+                        ended.expect("it ends");
+                        assert_eq!(
+                            said,
+                            first,
+                            "request {request} of {}",
+                            String::from_utf8_lossy(ways)
+                        );
+                    }
+                }
+            }
+        }
+    });
 }
 
 /// Sandboxes that take turns keep what they wrote, and read nothing that another wrote.
