@@ -1,10 +1,12 @@
 //! What requests and answers hold. Times are RFC 3339 in UTC, sizes and durations as in a manifest.
 
-use contract::{ByteSize, Digest, FunctionId, FunctionRef, Name, RequestId, VersionNumber, format_duration};
+use contract::{
+    ByteSize, Digest, FunctionId, FunctionRef, Name, RequestId, SecretName, VersionNumber, format_duration,
+};
 use manifest::{CloudEventsTrigger, HttpTrigger, Missed, ScheduleTrigger};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, SystemTime},
 };
 use utoipa::{
@@ -93,6 +95,9 @@ pub struct Deployment {
     /// The SHA-256 of code that must be uploaded first.
     #[schema(value_type = Vec<String>)]
     pub missing_code: Vec<Digest>,
+    /// What keeps nothing from being deployed, and will fail when it runs: secrets that are not set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// What is done to one function.
@@ -317,6 +322,45 @@ pub struct Settings {
     /// Hosts that it may send HTTP requests to.
     #[serde(default, rename = "grants.http", skip_serializing_if = "Vec::is_empty")]
     pub http: Vec<String>,
+    /// Header fields that the node adds to them, by host and by name; `{secret:NAME}` stands for a secret.
+    #[serde(
+        default,
+        rename = "grants.http.headers",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub headers: BTreeMap<String, BTreeMap<String, String>>,
+    /// Hosts that secrets in those may be sent to without TLS.
+    #[serde(
+        default,
+        rename = "grants.http.clear_text",
+        skip_serializing_if = "BTreeSet::is_empty"
+    )]
+    pub clear_text: BTreeSet<String>,
+}
+
+/// The secrets of a node. Values are never told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Secrets {
+    /// By application, those of the node first, and by name.
+    pub secrets: Vec<Secret>,
+}
+
+/// A secret, without its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Secret {
+    /// Its name.
+    #[schema(value_type = String, example = "API_KEY")]
+    pub name: SecretName,
+    /// The application whose secret it is; that of all applications, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "shop")]
+    pub application: Option<Name>,
+    /// When its value was set.
+    #[schema(format = DateTime)]
+    pub set: String,
+    /// The functions of which a version that has an alias uses it.
+    #[schema(value_type = Vec<String>, example = json!(["shop.resize"]))]
+    pub functions: Vec<FunctionId>,
 }
 
 /// Which version to go back to.
@@ -612,6 +656,16 @@ impl From<registry::FunctionChange> for Change {
             |registry::Difference { key, from, to }: registry::Difference| Difference { key, from, to };
         Self {
             function: change.function,
+            headers: settings
+                .headers
+                .iter()
+                .map(|(host, headers)| {
+                    let headers = headers.iter();
+                    let headers = headers.map(|(name, value)| (name.clone(), value.to_string()));
+                    (host.clone(), headers.collect())
+                })
+                .collect(),
+            clear_text: settings.clear_text.clone(),
             action: match change.action {
                 registry::Action::Create => Action::Create,
                 registry::Action::Update => Action::Update,
@@ -624,3 +678,4 @@ impl From<registry::FunctionChange> for Change {
         }
     }
 }
+            warnings: Vec::new(),

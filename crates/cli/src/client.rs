@@ -274,6 +274,12 @@ impl Client {
         let sent = self.control(
             Method::PUT,
             &format!("/v1/code/{digest}"),
+    /// Sets a resource to these bytes.
+    pub(crate) fn put_bytes<T: DeserializeOwned>(&self, path: &str, bytes: &[u8]) -> Result<T, Failure> {
+        let media_type = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
+        Self::read(self.control(Method::PUT, path, &[media_type], bytes)?)
+    }
+
             &[
                 (header::CONTENT_TYPE, "application/wasm".to_owned()),
                 (header::CONTENT_LENGTH, code.len().to_string()),

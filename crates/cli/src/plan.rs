@@ -45,7 +45,16 @@ pub(crate) fn render(deployment: &Deployment) -> String {
         text.push_str("events\n");
         text.push_str(&indented(&columns(&events)));
     }
+    text.push_str(&warnings(deployment));
     text
+}
+
+/// What will fail when it runs, a line for each.
+pub(crate) fn warnings(deployment: &Deployment) -> String {
+    let warnings = deployment.warnings.iter();
+    warnings
+        .map(|warning| format!("warning: {}\n", visible(warning)))
+        .collect()
 }
 
 /// One line for each function.
@@ -179,6 +188,7 @@ mod tests {
                 { "function": "resize", "type": "*" },
             ],
             "missing_code": [],
+            "warnings": ["the secret `KEY` is not set"],
             "a field of later": true,
         }))
         .unwrap()

@@ -11,7 +11,7 @@ use crate::{
     diagnostic::Diagnostics,
     schema::{format, schema},
 };
-use contract::{ByteSize, Name, parse_duration};
+use contract::{ByteSize, Name, Template, parse_duration};
 use serde_json::{Map, Value};
 use std::{collections::HashMap, ops::Range, time::Duration};
 use toml::{
@@ -436,6 +436,11 @@ impl Walk<'_> {
                 ),
                 Ok(_) => {}
             },
+            Some(format::TEMPLATE) => {
+                if let Err(error) = text.parse::<Template>() {
+                    self.unreadable("bad-header", at, &error);
+                }
+            }
             _ => {}
         }
     }

@@ -37,6 +37,7 @@ use registry::Registry;
 use schedules::Schedules;
 use service_http::Http;
 use std::{
+use secrets::Secrets;
     fs, io,
     net::SocketAddr,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
@@ -50,7 +51,7 @@ use store_embedded::Embedded;
 use telemetry::{
     logs::{LogOptions, Logs},
     metrics::Metrics,
-    otlp::Exporter,
+    otlp::{Exporter, Tracer},
 };
 use tokio::{
     runtime::{Builder, Runtime},
@@ -180,7 +181,10 @@ impl Node {
             .build()
             .map_err(system("start the threads of the services"))?;
         let engines = engines(config)?;
-        let services = services(&network);
+        let secrets =
+            Secrets::open(&config.data.join("secrets")).map_err(|error| data_error(error.to_string()))?;
+        let tracer = exporter.as_ref().and_then(Exporter::tracer);
+        let services = services(&network, &secrets, tracer);
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             metrics: Some(metrics.clone()),
@@ -301,6 +305,7 @@ impl Node {
             shared,
             cores,
             failures,
+            secrets,
             driver,
             protocols,
             network,
@@ -381,8 +386,12 @@ pub fn check_tls(options: &TlsOptions) -> Result<(), Error> {
 }
 
 /// What functions of this node may be granted beyond their request.
-fn services(network: &Runtime) -> Vec<Arc<dyn Service>> {
-    vec![Arc::new(Http::new(network.handle().clone()))]
+fn services(network: &Runtime, secrets: &Secrets, tracer: Option<Tracer>) -> Vec<Arc<dyn Service>> {
+    vec![Arc::new(Http::new(
+        network.handle().clone(),
+        secrets.clone(),
+        tracer,
+    ))]
 }
 
 /// All engines of this node; a manifest's `engine` names one.

@@ -2,7 +2,9 @@
 //! renamed.
 
 use crate::Error;
-use contract::{Digest, Entry, FunctionId, Grant, Limits, Name, Protocol, VersionNumber};
+use contract::{
+    Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, SecretName, Template, VersionNumber,
+};
 use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
@@ -105,10 +107,32 @@ pub struct Settings {
     /// Hosts that it may send HTTP requests to.
     #[serde(default, rename = "grants.http")]
     pub http: Vec<String>,
+    /// Header fields that the node adds to them, by host and by name in lower case.
+    #[serde(
+        default,
+        rename = "grants.http.headers",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub headers: BTreeMap<String, BTreeMap<String, Template>>,
+    /// Hosts that secrets in those may be sent to without TLS.
+    #[serde(
+        default,
+        rename = "grants.http.clear_text",
+        skip_serializing_if = "BTreeSet::is_empty"
+    )]
+    pub clear_text: BTreeSet<String>,
 }
 
 impl Settings {
     pub(crate) fn of(function: &manifest::Function, engine: &str) -> Self {
+        let granted = &function.grants.http;
+        let headers = granted.iter().filter(|grant| !grant.headers.is_empty());
+        let headers = headers.map(|grant| {
+            let headers = grant.headers.iter();
+            let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()));
+            (grant.host.clone(), headers.collect())
+        });
+        let clear_text = granted.iter().filter(|grant| grant.clear_text);
         Self {
             engine: engine.to_owned(),
             limits: function.limits(),
@@ -116,13 +140,16 @@ impl Settings {
             arguments: function.arguments.clone(),
             env: function.env.clone(),
             protocol: function.protocol(),
-            http: function
-                .grants
-                .http
-                .iter()
-                .map(|grant| grant.host.clone())
-                .collect(),
+            http: granted.iter().map(|grant| grant.host.clone()).collect(),
+            headers: headers.collect(),
+            clear_text: clear_text.map(|grant| grant.host.clone()).collect(),
         }
+    }
+
+    /// The secrets that its headers name, each once.
+    pub fn secrets(&self) -> BTreeSet<&SecretName> {
+        let headers = self.headers.values().flat_map(BTreeMap::values);
+        headers.flat_map(Template::secrets).collect()
     }
 
     pub(crate) fn grant(&self, function: &FunctionId, version: VersionNumber) -> Grant {
@@ -133,8 +160,21 @@ impl Settings {
             environment: self.env.clone().into_iter().collect(),
             arguments: self.arguments.clone(),
             protocol: self.protocol.clone(),
-            http: self.http.clone(),
+            http: self.hosts(),
         }
+    }
+
+    fn hosts(&self) -> Vec<HttpGrant> {
+        let hosts: BTreeSet<&String> = self.http.iter().collect();
+        let granted = hosts.into_iter().map(|host| {
+            let headers = self.headers.get(host).cloned().unwrap_or_default();
+            HttpGrant {
+                host: host.clone(),
+                headers: headers.into_iter().collect(),
+                clear_text: self.clear_text.contains(host),
+            }
+        });
+        granted.collect()
     }
 }
 

@@ -163,3 +163,7 @@ impl ResponseSink for Sink {
         }
     }
 }
+
+    fn note(&mut self, line: &str) {
+        self.target.log.platform(Some(self.request), line);
+    }

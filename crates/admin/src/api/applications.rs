@@ -1,4 +1,4 @@
-use super::{Result, blocking, functions};
+use super::{Result, blocking, functions, secrets};
 use crate::{
     Context,
     failure::{Document, Failure, Names, Options, name},
@@ -97,6 +97,7 @@ pub(crate) async fn deploy(
         ));
     }
     let registry = context.state.registry.clone();
+    let warnings = secrets::warnings(&context.state.secrets, &manifest);
     let plan = blocking("deploy", move || {
         let act = if options.plan {
             registry::Registry::plan
@@ -105,5 +106,8 @@ pub(crate) async fn deploy(
         };
         Ok(act(&registry, &manifest, &request.code)?)
     });
-    Ok(Json(plan.await?.into()))
+    Ok(Json(wire::Deployment {
+        warnings,
+        ..plan.await?.into()
+    }))
 }

@@ -6,6 +6,7 @@ mod code;
 mod functions;
 mod logs;
 mod node;
+mod secrets;
 
 use crate::{Context, failure::Failure, openapi::Description, wire};
 use axum::http::{Method, StatusCode, Uri};
@@ -35,6 +36,8 @@ pub(crate) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(functions::rollback))
         .routes(routes!(functions::set_alias, functions::delete_alias))
         .routes(routes!(logs::read))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::set, secrets::delete))
         .routes(routes!(calls::list))
         .routes(routes!(calls::describe, calls::discard))
         .routes(routes!(calls::result))

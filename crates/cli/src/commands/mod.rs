@@ -14,6 +14,7 @@ mod man;
 mod new;
 mod rollback;
 mod serve;
+mod secret;
 mod up;
 
 use crate::{
@@ -60,6 +61,7 @@ enum Verb {
     Invoke(invoke::Invoke),
     Calls(calls::Calls),
     Logs(logs::Logs),
+    Secret(secret::Secret),
     List(list::List),
     Describe(describe::Describe),
     Delete(delete::Delete),
@@ -86,6 +88,7 @@ impl Millpond {
             Verb::Calls(verb) => verb.run(&client()?, *output),
             Verb::Logs(verb) => verb.run(&client()?, *output),
             Verb::List(verb) => verb.run(&client()?, *output),
+            Verb::Secret(verb) => verb.run(&client()?, *output),
             Verb::Describe(verb) => verb.run(&client()?, *output),
             Verb::Delete(verb) => verb.run(&client()?, *output),
             Verb::Rollback(verb) => verb.run(&client()?, *output),
