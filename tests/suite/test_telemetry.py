@@ -5,11 +5,13 @@ them."""
 import http.server
 import json
 import re
+import signal
 import subprocess
 import threading
+import urllib.request
 
 import pytest
-from harness import MILLPOND, ROOT, clean_environment, eventually
+from harness import MILLPOND, ROOT, clean_environment, eventually, get, guest
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = "00f067aa0ba902b7"
@@ -138,5 +140,27 @@ def test_each_metric_of_the_dashboard_is_on_the_page(node, suite):
         used = set(re.findall(r"\b(?:faas|millpond|process)_[a-z_]+\b(?!\s*=)", re.sub(r"\{[^}]*\}|by \([^)]*\)", "", expression)))
         used.discard("faas_name")
         families = {re.sub("_(bucket|count|sum)$", "", name) for name in used}
+def test_up_exports_too_and_says_where(tmp_path, collector):
+    (tmp_path / "ping.wasm").write_bytes(guest("ping"))
+    (tmp_path / "millpond.toml").write_text('[application]\nname = "told"\n[function.ping]\nsource = "ping.wasm"\n')
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address, "OTEL_BSP_SCHEDULE_DELAY": "20", "OTEL_LOGS_EXPORTER": "none"}
+    command = [MILLPOND, "up", "-o", "json", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    up = subprocess.Popen(command, cwd=tmp_path, env=clean_environment() | variables, stdout=subprocess.PIPE, text=True)
+    try:
+        events = {}
+        while "deployed" not in events:
+            event = json.loads(up.stdout.readline())
+            events[event["event"]] = event
+        told = {signal: f"{collector.address}/v1/{signal}" for signal in ("traces", "metrics")}
+        assert events["exporting"] == {"event": "exporting"} | told
+        address = events["listening"]["listen"]
+        with urllib.request.urlopen(f"{address}/function/ping", timeout=60) as answer:
+            request = answer.headers["X-Request-Id"].encode()
+        eventually(lambda: request in collector.posted("traces"), "the span arrives")
+    finally:
+        up.send_signal(signal.SIGINT)
+        assert up.wait(timeout=60) == 130
+
+
         assert families and families <= on_page, f"{families - on_page} of {expression}"
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

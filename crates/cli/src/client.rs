@@ -187,9 +187,16 @@ impl Client {
             .limit(ANSWER)
             .read_to_vec()
             .unwrap_or_default();
+        let problem = problem(status, &body);
+        if problem.code == "route-unknown" {
+            return Err(Failure::Foreign {
+                attempt,
+                reason: "functions are served there; the control API has a port of its own".to_owned(),
+            });
+        }
         Err(Failure::Answer {
             attempt,
-            problem: Box::new(problem(status, &body)),
+            problem: Box::new(problem),
         })
     }
 
@@ -267,6 +274,12 @@ impl Client {
         )?)
     }
 
+    /// Sets a resource to these bytes.
+    pub(crate) fn put_bytes<T: DeserializeOwned>(&self, path: &str, bytes: &[u8]) -> Result<T, Failure> {
+        let media_type = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
+        Self::read(self.control(Method::PUT, path, &[media_type], bytes)?)
+    }
+
     /// Uploads code under its digest.
     pub(crate) fn put_code(&self, name: &str, digest: Digest, code: &[u8]) -> Result<(), Failure> {
         let bar = output::upload_bar(&format!("upload {name}"), code.len() as u64);
@@ -274,12 +287,6 @@ impl Client {
         let sent = self.control(
             Method::PUT,
             &format!("/v1/code/{digest}"),
-    /// Sets a resource to these bytes.
-    pub(crate) fn put_bytes<T: DeserializeOwned>(&self, path: &str, bytes: &[u8]) -> Result<T, Failure> {
-        let media_type = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
-        Self::read(self.control(Method::PUT, path, &[media_type], bytes)?)
-    }
-
             &[
                 (header::CONTENT_TYPE, "application/wasm".to_owned()),
                 (header::CONTENT_LENGTH, code.len().to_string()),

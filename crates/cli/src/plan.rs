@@ -8,6 +8,14 @@ use contract::VersionNumber;
 pub(crate) fn render(deployment: &Deployment) -> String {
     let mut text = format!("{}\n", deployment.application);
     text.push_str(&indented(&changes(deployment)));
+    text.push_str(&triggers(deployment));
+    text.push_str(&warnings(deployment));
+    text
+}
+
+/// What makes the functions run, a line for each.
+pub(crate) fn triggers(deployment: &Deployment) -> String {
+    let mut text = String::new();
     let routes: Vec<Vec<String>> = deployment
         .routes
         .iter()
@@ -45,7 +53,6 @@ pub(crate) fn render(deployment: &Deployment) -> String {
         text.push_str("events\n");
         text.push_str(&indented(&columns(&events)));
     }
-    text.push_str(&warnings(deployment));
     text
 }
 

@@ -272,6 +272,7 @@ fn help_texts() {
         "delete",
         "rollback",
         "doctor",
+        "explain",
         "completions",
         "man",
     ] {
@@ -682,6 +683,10 @@ fn control_node() -> FakeNode {
         ("GET", "/v1/applications/shop" | "/v1/applications/both" | "/v1/functions/both") => {
             Answer::Json(200, json!({}))
         }
+        ("GET", "/v1/applications/alone") => {
+            Answer::Json(200, json!({ "functions": [function("alone.alone", 1, "1MiB")] }))
+        }
+        ("GET", "/v1/functions/alone") => Answer::Json(200, json!({})),
         ("POST", "/v1/functions/resize/rollback") => {
             Answer::Json(200, json!({ "function": "shop.resize", "from": 3, "to": 1 }))
         }
@@ -721,6 +726,8 @@ fn delete_finds_out_what_is_meant() {
         ("shop", "DELETE /v1/applications/shop"),
         ("resize", "DELETE /v1/functions/resize"),
         ("shop.resize", "DELETE /v1/functions/shop.resize"),
+        // Its only function goes with it, and is called as it is.
+        ("alone", "DELETE /v1/applications/alone"),
     ] {
         let output = node.run(&["delete", name, "--yes"]);
         assert_eq!(code(&output), 0, "{}", err(&output));

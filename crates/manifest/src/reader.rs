@@ -498,8 +498,8 @@ fn list(items: &[&str], last: &str) -> String {
     }
 }
 
-/// The known word that was probably meant.
-pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// The known word that was probably meant; none if none is near.
+pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.to_lowercase().replace('-', "_");
     let given = plain(given.get(..64).unwrap_or(given));
     let mut best = None;

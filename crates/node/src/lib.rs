@@ -43,7 +43,11 @@ use secrets::Secrets;
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::Path,
     process::ExitCode,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread::{self, JoinHandle},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -72,6 +76,8 @@ pub struct Node {
     stop_control: oneshot::Sender<()>,
     logs: Logs,
     exporter: Option<Exporter>,
+    /// What `/readyz` says on both ports.
+    ready: Arc<AtomicBool>,
     listen: SocketAddr,
     admin: SocketAddr,
     tls: Option<SocketAddr>,
@@ -293,12 +299,13 @@ impl Node {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 listen,
                 admin,
+        let ready = dispatcher.ready();
                 tls,
                 cores: processors,
                 started: SystemTime::now(),
             },
             token: config.admin_token.clone(),
-            ready: dispatcher.ready(),
+            ready: ready.clone(),
         };
         let control = control(admin_listener, state, stopped).map_err(system("start the control API"))?;
         Ok(Self {
@@ -321,6 +328,7 @@ impl Node {
     }
 
     /// Where functions are served.
+            ready,
     pub fn listen(&self) -> SocketAddr {
         self.listen
     }
@@ -363,6 +371,7 @@ impl Node {
         self.driver.stop();
         // No sandbox is left that could wait for a reply.
         self.network.shutdown_background();
+        self.ready.store(false, Ordering::Release);
         // Whoever asks for the log or for metrics had until now; the API may have failed before.
         let _ = self.stop_control.send(());
         let ended = self

@@ -7,14 +7,15 @@ mod delete;
 mod deploy;
 mod describe;
 mod doctor;
+mod explain;
 mod invoke;
 mod list;
 mod logs;
 mod man;
 mod new;
 mod rollback;
-mod serve;
 mod secret;
+mod serve;
 mod up;
 
 use crate::{
@@ -60,13 +61,14 @@ enum Verb {
     Deploy(deploy::Deploy),
     Invoke(invoke::Invoke),
     Calls(calls::Calls),
-    Logs(logs::Logs),
     Secret(secret::Secret),
+    Logs(logs::Logs),
     List(list::List),
     Describe(describe::Describe),
     Delete(delete::Delete),
     Rollback(rollback::Rollback),
     Doctor(doctor::Doctor),
+    Explain(explain::Explain),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -86,13 +88,14 @@ impl Millpond {
             Verb::Deploy(verb) => verb.run(client, *output),
             Verb::Invoke(verb) => verb.run(&client()?, *output),
             Verb::Calls(verb) => verb.run(&client()?, *output),
+            Verb::Secret(verb) => verb.run(&client()?, *output),
             Verb::Logs(verb) => verb.run(&client()?, *output),
             Verb::List(verb) => verb.run(&client()?, *output),
-            Verb::Secret(verb) => verb.run(&client()?, *output),
             Verb::Describe(verb) => verb.run(&client()?, *output),
             Verb::Delete(verb) => verb.run(&client()?, *output),
             Verb::Rollback(verb) => verb.run(&client()?, *output),
             Verb::Doctor(verb) => verb.run(*output),
+            Verb::Explain(verb) => verb.run(*output),
             Verb::Completions(verb) => verb.run(*output),
             Verb::Man(verb) => verb.run(*output),
         }

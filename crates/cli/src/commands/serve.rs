@@ -77,13 +77,7 @@ impl Serve {
         };
         // What `h2` warns of, its clients decide.
         let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info,h2=error".to_owned());
-        let exporter = Options::from_variables(|name| env::var(name).ok())
-            .map_err(|error| Failure::usage(error.to_string(), "see `millpond serve --help`"))?
-            .map(Exporter::start)
-            .transpose()
-            .map_err(|error| {
-                Failure::local(format!("cannot start the exporter of telemetry: {error}"), "")
-            })?;
+        let exporter = exporter(exported()?)?;
         telemetry::init_exporting(format, &filter, exporter.as_ref())
             .map_err(|error| Failure::usage(error.to_string(), "check RUST_LOG"))?;
 
@@ -119,6 +113,20 @@ impl Serve {
 /// An address to listen on, also when it is written as the URL that clients use.
 pub(super) fn address(text: &str) -> Result<SocketAddr, Failure> {
     text.trim_start_matches("http://")
+/// What the environment wants exported.
+pub(super) fn exported() -> Result<Option<Options>, Failure> {
+    Options::from_variables(|name| env::var(name).ok())
+        .map_err(|error| Failure::usage(error.to_string(), "see `millpond serve --help`"))
+}
+
+/// Begins to export.
+pub(super) fn exporter(options: Option<Options>) -> Result<Option<Exporter>, Failure> {
+    options
+        .map(Exporter::start)
+        .transpose()
+        .map_err(|error| Failure::local(format!("cannot start the exporter of telemetry: {error}"), ""))
+}
+
         .trim_end_matches('/')
         .parse()
         .map_err(|_| {
