@@ -227,3 +227,62 @@ pub(crate) fn write<T: Serialize>(key: &str, record: &T) -> Result<Vec<u8>, Erro
         reason: error.to_string(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::num::NonZeroU32;
+
+    fn written(more: &Value) -> Value {
+        let mut record = json!({
+            "engine": "wasmtime", "memory": "64MiB", "timeout": "30s", "cpu_time": "10s", "request_body": "16MiB",
+            "response_body": "16MiB", "concurrency": 256, "queue": 4096, "reuse": 1, "protocol": "cgi",
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            record[key] = value.clone();
+        }
+        record
+    }
+
+    fn granted(more: &Value) -> Vec<HttpGrant> {
+        let settings: Settings = serde_json::from_value(written(more)).unwrap();
+        let function = "shop.f".parse().unwrap();
+        settings.grant(&function, VersionNumber(NonZeroU32::MIN)).http
+    }
+
+    #[test]
+    fn what_an_earlier_release_wrote_of_hosts_is_read() {
+        assert_eq!(granted(&json!({})), []);
+        let earlier = json!({ "grants.http": ["b.example", "a.example", "b.example"] });
+        let hosts: Vec<_> = granted(&earlier).into_iter().map(|grant| grant.host).collect();
+        assert_eq!(hosts, ["a.example", "b.example"], "each once");
+    }
+
+    #[test]
+    fn headers_go_to_their_hosts() {
+        let record = json!({
+            "grants.http": ["a.example", "b.example"],
+            "grants.http.headers": { "b.example": { "x-key": "{secret:KEY}" } },
+            "grants.http.clear_text": ["b.example"],
+        });
+        let [a, b] = &granted(&record)[..] else {
+            panic!("two hosts")
+        };
+        assert!(a.headers.is_empty() && !a.clear_text && b.clear_text);
+        let [(name, value)] = &b.headers[..] else {
+            panic!("one header")
+        };
+        assert_eq!(
+            (&name[..], value.to_string()),
+            ("x-key", "{secret:KEY}".to_owned())
+        );
+        let settings: Settings = serde_json::from_value(written(&record)).unwrap();
+        assert_eq!(
+            serde_json::to_value(&settings).unwrap()["grants.http.headers"],
+            record["grants.http.headers"]
+        );
+        let damaged = json!({ "grants.http.headers": { "b.example": { "x-key": "{KEY}" } } });
+        assert!(serde_json::from_value::<Settings>(written(&damaged)).is_err());
+    }
+}

@@ -178,6 +178,7 @@ impl HttpSession {
         }
         let method = http::Method::from_bytes(call.operation.as_bytes()).map_err(|_| target())?;
         added.permit(&method, &uri, &host)?;
+        let length = length(&call);
         let mut request = http::Request::new(Outgoing {
             body: call.body,
             added: added.clone(),
@@ -189,9 +190,15 @@ impl HttpSession {
             let value = header::HeaderValue::from_maybe_shared(value);
             if let (Ok(name), Ok(value)) = (name, value)
                 && !added.has(&name)
+                && !FRAMING.contains(&name)
             {
                 request.headers_mut().append(name, value);
             }
+        }
+        if let Some(length) = length {
+            request
+                .headers_mut()
+                .insert(header::CONTENT_LENGTH, length.into());
         }
         Ok(Request {
             request,
@@ -200,6 +207,36 @@ impl HttpSession {
             pause: call.pause,
             caller: call.caller,
         })
+    }
+}
+
+/// Fields that say where a message ends, or what becomes of its connection, which others use after it: a request that was not as
+/// long as it says would begin in the middle of the next, which may be another function's and have a secret.
+const FRAMING: [header::HeaderName; 7] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::HeaderName::from_static("keep-alive"),
+    header::HeaderName::from_static("proxy-connection"),
+];
+
+/// The length that a call says its body has, if it says one, and that can be kept: hyper sends of a streamed body no more than it,
+/// and drops the connection when there is less.
+fn length(call: &Call) -> Option<u64> {
+    let mut said = call
+        .parameters
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let ((_, value), None) = (said.next()?, said.next()) else {
+        return None;
+    };
+    let digits = value.iter().all(u8::is_ascii_digit);
+    let length = std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()?;
+    match call.body.known_length() {
+        Some(known) => (known as u64 == length).then_some(length),
+        None => Some(length),
     }
 }
 

@@ -11,7 +11,11 @@ use secrets::{SecretId, Value};
 use std::{
     num::NonZeroU32,
     task::{Poll, Waker},
+    time::Duration,
 };
+
+/// A reply that takes longer will not come.
+const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn grant(http: Vec<HttpGrant>) -> Grant {
     Grant {
@@ -37,7 +41,7 @@ fn call(method: &str, target: String, fields: &[(&'static str, &'static str)]) -
         target,
         parameters: fields.collect(),
         body: Body::Whole(bytes::Bytes::new()),
-        patience: None,
+        patience: Some(WATCHDOG),
         pause: None,
         caller: Caller::default(),
     }
@@ -178,6 +182,33 @@ fn trailers_cannot_stand_beside_a_secret_either() {
     assert_eq!(came.get("x-sum").unwrap(), "1");
     assert!(!came.contains_key("x-key"));
     assert_eq!(values(&server.last(), "x-key"), ["hidden"]);
+}
+
+#[test]
+fn a_function_cannot_say_where_its_message_ends() {
+    let (ours, server) = (Ours::start(), Server::start());
+    let granted = grant(vec![host("127.0.0.1")]);
+    for fields in [
+        &[("content-length", "10")][..],
+        &[("content-length", "0"), ("Content-Length", "10")],
+        &[("content-length", "+0")],
+        &[("transfer-encoding", "chunked")],
+        &[("connection", "upgrade"), ("upgrade", "x"), ("host", "elsewhere")],
+    ] {
+        // Were the other side to wait for more, there would be no reply.
+        for _ in 0..2 {
+            let reply = ask(&ours, &granted, call("GET", server.uri("/echo"), fields)).unwrap();
+            assert_eq!(reply.head.status, 200, "{fields:?}");
+        }
+        let head = server.last();
+        for name in ["content-length", "transfer-encoding", "connection", "upgrade"] {
+            assert!(values(&head, name).is_empty(), "{fields:?}: {name}");
+        }
+        assert_eq!(values(&head, "host"), [server.address.to_string()]);
+    }
+    let known = call("POST", server.uri("/echo"), &[("content-length", "0")]);
+    ask(&ours, &granted, known).unwrap();
+    assert_eq!(values(&server.last(), "content-length"), ["0"]);
 }
 
 #[test]
