@@ -90,6 +90,17 @@ def test_without_a_caller_each_request_begins_a_trace(make_node, monkeypatch, co
     assert seen[0][3:35] != seen[1][3:35]
 
 
+def test_a_client_that_leaves_is_an_outcome_of_its_own(make_node, monkeypatch, collector):
+    exporting(monkeypatch, collector.address)
+    node = make_node()
+    node.deploy("left", {"f": ("http-component", {"response_body": "64MiB"})})
+    with node.wire() as wire:
+        wire.send(get("/function/left.f/stream-long?60000000"))
+        assert wire.socket.recv(1)
+    eventually(lambda: b"client-closed" in collector.posted("traces"), "the span says so")
+    assert b"function-trap" not in collector.posted("traces")
+
+
 def test_what_waits_is_sent_when_the_node_ends(make_node, monkeypatch, collector):
     hour = "3600000"
     exporting(monkeypatch, collector.address, OTEL_BSP_SCHEDULE_DELAY=hour, OTEL_BLRP_SCHEDULE_DELAY=hour,
@@ -129,17 +140,6 @@ def test_what_cannot_be_exported_is_an_error_at_the_start(tmp_path):
     assert said.returncode == 2 and "TLS" in said.stderr and "OTEL_EXPORTER_OTLP_ENDPOINT" in said.stderr
 
 
-def test_each_metric_of_the_dashboard_is_on_the_page(node, suite):
-    dashboard = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text())
-    suite.call("ping")
-    on_page = {line.split()[2] for line in node.control("GET", "/metrics").text.splitlines() if line.startswith("# TYPE")}
-    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    expressions += [variable["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
-    assert len(expressions) > 12
-    for expression in expressions:
-        used = set(re.findall(r"\b(?:faas|millpond|process)_[a-z_]+\b(?!\s*=)", re.sub(r"\{[^}]*\}|by \([^)]*\)", "", expression)))
-        used.discard("faas_name")
-        families = {re.sub("_(bucket|count|sum)$", "", name) for name in used}
 def test_up_exports_too_and_says_where(tmp_path, collector):
     (tmp_path / "ping.wasm").write_bytes(guest("ping"))
     (tmp_path / "millpond.toml").write_text('[application]\nname = "told"\n[function.ping]\nsource = "ping.wasm"\n')
@@ -162,5 +162,16 @@ def test_up_exports_too_and_says_where(tmp_path, collector):
         assert up.wait(timeout=60) == 130
 
 
+def test_each_metric_of_the_dashboard_is_on_the_page(node, suite):
+    dashboard = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text())
+    suite.call("ping")
+    on_page = {line.split()[2] for line in node.control("GET", "/metrics").text.splitlines() if line.startswith("# TYPE")}
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    expressions += [variable["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
+    assert len(expressions) > 12
+    for expression in expressions:
+        used = set(re.findall(r"\b(?:faas|millpond|process)_[a-z_]+\b(?!\s*=)", re.sub(r"\{[^}]*\}|by \([^)]*\)", "", expression)))
+        used.discard("faas_name")
+        families = {re.sub("_(bucket|count|sum)$", "", name) for name in used}
         assert families and families <= on_page, f"{families - on_page} of {expression}"
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

@@ -447,7 +447,7 @@ fn outcome(answer: Answer) -> Outcome {
                 omitted: None,
             })
         }
-        Err(Failure::Fault(fault)) => Outcome::Failed {
+        Err(Failure::Fault(fault) | Failure::Left(fault)) => Outcome::Failed {
             reason: fault.to_string(),
             retry: true,
         },

@@ -415,6 +415,7 @@ fn errors_have_their_type_and_refusals_no_phases() {
             Some("refused-queue"),
             1,
         ),
+        (Outcome::Left, Start::Sandbox, 200, Some("client-closed"), 5),
         (Outcome::Ok, Start::Reused, 503, Some("503"), 5),
         (Outcome::Ok, Start::Sandbox, 404, None, 5),
     ] {

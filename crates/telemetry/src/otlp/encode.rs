@@ -3,7 +3,7 @@
 use super::{Call, Finished, LogRecord, NodeRecord, Recorded, context::Context};
 use crate::{
     logs::Stream,
-    metrics::{Kind, Metrics, Number, Outcome, Sample, Series, Start, Value},
+    metrics::{CLIENT_CLOSED, Kind, Metrics, Number, Outcome, Sample, Series, Start, Value},
 };
 use opentelemetry_proto::tonic::{
     collector::{
@@ -290,6 +290,7 @@ fn call_span(call: &Call) -> Span {
 fn error(sample: &Sample, status: Option<u16>) -> Option<String> {
     match sample.outcome {
         Outcome::Fault(code) | Outcome::Refused(code) | Outcome::Platform(code) => Some(code.to_owned()),
+        Outcome::Left => Some(CLIENT_CLOSED.to_owned()),
         Outcome::Ok => status
             .filter(|status| *status >= 500)
             .map(|status| status.to_string()),
@@ -300,7 +301,6 @@ const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
 ];
 
-fn attributes(finished: &Finished, error: Option<String>) -> Vec<KeyValue> {
 fn method_attributes(method: &str) -> Vec<KeyValue> {
     if METHODS.contains(&method) {
         return vec![text("http.request.method", method)];
@@ -311,6 +311,7 @@ fn method_attributes(method: &str) -> Vec<KeyValue> {
     ]
 }
 
+fn attributes(finished: &Finished, error: Option<String>) -> Vec<KeyValue> {
     let Finished {
         span, sample, status, ..
     } = finished;
