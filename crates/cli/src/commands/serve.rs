@@ -85,6 +85,9 @@ impl Serve {
         signals::listen(ring)?;
         let failed = |error: node::Error| Failure::local(error.to_string(), "");
         let node = Node::start_exporting(&config, exporter).map_err(failed)?;
+        if node.tls().is_none() {
+            signals::ignore_hangups()?;
+        }
         let (listen, admin) = (
             format!("http://{}", node.listen()),
             format!("http://{}", node.admin()),
@@ -110,9 +113,6 @@ impl Serve {
     }
 }
 
-/// An address to listen on, also when it is written as the URL that clients use.
-pub(super) fn address(text: &str) -> Result<SocketAddr, Failure> {
-    text.trim_start_matches("http://")
 /// What the environment wants exported.
 pub(super) fn exported() -> Result<Option<Options>, Failure> {
     Options::from_variables(|name| env::var(name).ok())
@@ -127,6 +127,9 @@ pub(super) fn exporter(options: Option<Options>) -> Result<Option<Exporter>, Fai
         .map_err(|error| Failure::local(format!("cannot start the exporter of telemetry: {error}"), ""))
 }
 
+/// An address to listen on, also when it is written as the URL that clients use.
+pub(super) fn address(text: &str) -> Result<SocketAddr, Failure> {
+    text.trim_start_matches("http://")
         .trim_end_matches('/')
         .parse()
         .map_err(|_| {
