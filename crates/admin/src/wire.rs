@@ -468,6 +468,28 @@ pub struct Call {
     /// Why its last attempt failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// How its outcome is told, if somebody wants to hear of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
+    /// The call whose outcome it tells, if it is a callback itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub callback_of: Option<RequestId>,
+    /// Whom its outcome is told; of a callback, whom it tells. Not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
+}
+
+/// How the outcome of a call is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Callback {
+    /// The call that tells it. Absent before there is an outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub id: Option<RequestId>,
+    /// Where that call is in its life. Absent when it is not kept any more, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<CallState>,
 }
 
 /// Where a call is in its life.
@@ -520,7 +542,7 @@ impl From<calls::Call> for Call {
         let mut one = Self {
             id: call.id.0,
             function: call.function,
-            state: CallState::Accepting,
+            state: call.state.into(),
             accepted: moment(call.accepted),
             attempts: call.begun,
             due: None,
@@ -528,26 +550,38 @@ impl From<calls::Call> for Call {
             status: None,
             cause: None,
             reason: call.reason,
+            callback: call.callback.map(|telling| Callback {
+                id: telling.id.map(|id| id.0),
+                state: telling.state.map(CallState::from),
+            }),
+            callback_of: call.tells.map(|id| id.0),
+            callback_url: None,
         };
         match call.state {
-            calls::State::Accepting => {}
-            calls::State::Waiting { due } => {
-                one.state = CallState::Waiting;
-                one.due = Some(moment(due));
-            }
-            calls::State::Running => one.state = CallState::Running,
+            calls::State::Accepting | calls::State::Running => {}
+            calls::State::Waiting { due } => one.due = Some(moment(due)),
             calls::State::Succeeded { at, status } => {
-                one.state = CallState::Succeeded;
                 one.ended = Some(moment(at));
                 one.status = Some(status);
             }
             calls::State::Dead { at, cause } => {
-                one.state = CallState::Dead;
                 one.ended = Some(moment(at));
                 one.cause = Some(cause.into());
             }
         }
         one
+    }
+}
+
+impl From<calls::State> for CallState {
+    fn from(state: calls::State) -> Self {
+        match state {
+            calls::State::Accepting => Self::Accepting,
+            calls::State::Waiting { .. } => Self::Waiting,
+            calls::State::Running => Self::Running,
+            calls::State::Succeeded { .. } => Self::Succeeded,
+            calls::State::Dead { .. } => Self::Dead,
+        }
     }
 }
 
@@ -622,6 +656,16 @@ impl From<&registry::Settings> for Settings {
             protocol: protocol.to_owned(),
             content_type,
             http: settings.http.clone(),
+            headers: settings
+                .headers
+                .iter()
+                .map(|(host, headers)| {
+                    let headers = headers.iter();
+                    let headers = headers.map(|(name, value)| (name.clone(), value.to_string()));
+                    (host.clone(), headers.collect())
+                })
+                .collect(),
+            clear_text: settings.clear_text.clone(),
         }
     }
 }
@@ -646,6 +690,7 @@ impl From<registry::Plan> for Deployment {
             schedules: plan.schedules.iter().map(Schedule::from).collect(),
             events: plan.subscriptions.iter().map(Subscription::from).collect(),
             missing_code: plan.missing_code,
+            warnings: Vec::new(),
         }
     }
 }
@@ -656,16 +701,6 @@ impl From<registry::FunctionChange> for Change {
             |registry::Difference { key, from, to }: registry::Difference| Difference { key, from, to };
         Self {
             function: change.function,
-            headers: settings
-                .headers
-                .iter()
-                .map(|(host, headers)| {
-                    let headers = headers.iter();
-                    let headers = headers.map(|(name, value)| (name.clone(), value.to_string()));
-                    (host.clone(), headers.collect())
-                })
-                .collect(),
-            clear_text: settings.clear_text.clone(),
             action: match change.action {
                 registry::Action::Create => Action::Create,
                 registry::Action::Update => Action::Update,
@@ -678,4 +713,3 @@ impl From<registry::FunctionChange> for Change {
         }
     }
 }
-            warnings: Vec::new(),

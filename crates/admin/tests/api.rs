@@ -211,13 +211,19 @@ impl Node {
 
     /// A call that was accepted at `now` and may fail once.
     fn accept(&self, number: u128, now: Timestamp) -> String {
+        self.accept_for(number, None, now)
+    }
+
+    /// The same, whose outcome is told to somebody.
+    fn accept_for(&self, number: u128, callback: Option<&str>, now: Timestamp) -> String {
         let request = calls::Request {
             function: "shop.resize".parse().unwrap(),
             method: "POST".to_owned(),
             target: "/".to_owned(),
             headers: Vec::new(),
             body: bytes::Bytes::new(),
-            callback: None,
+            callback: callback.map(|text| text.parse().unwrap()),
+            tells: None,
             attempts: 1,
             maximum_age: Duration::from_hours(1),
         };
@@ -232,6 +238,7 @@ impl Node {
             id: attempt.id,
             number: attempt.number,
             outcome: outcome.clone(),
+            took: Duration::ZERO,
         });
         self.calls.finish(&finished.collect::<Vec<_>>(), now).unwrap()
     }
@@ -249,6 +256,7 @@ impl Node {
 fn registry(store: Arc<Embedded>, data: &Path) -> Registry {
     let options = registry::Options {
         code: contract::ByteSize::mib(2),
+        services: vec!["http"],
         ..registry::Options::default()
     };
     Registry::open(store, data, vec![ENGINE.clone()], options).unwrap()
@@ -256,7 +264,6 @@ fn registry(store: Arc<Embedded>, data: &Path) -> Registry {
 
 fn digest(bytes: &[u8]) -> String {
     use sha2::Digest as _;
-        services: vec!["http"],
     Digest(sha2::Sha256::digest(bytes).into()).to_string()
 }
 
@@ -958,6 +965,42 @@ fn a_dead_letter_is_looked_at_retried_and_dropped() {
             "{method} {path}"
         );
     }
+}
+
+#[test]
+fn a_call_shows_whom_its_outcome_is_told_and_how_far_that_is() {
+    const URL: &str = "http://example.org/done";
+    let node = Node::start();
+    let path = format!("/v1/calls/{}", node.accept_for(7, Some(URL), START));
+    let wanted: wire::Call = node.get(&path);
+    assert_eq!(
+        wanted.callback,
+        Some(wire::Callback {
+            id: None,
+            state: None
+        })
+    );
+    node.run(&succeeded(&[], b"x"), START);
+    let told: wire::Call = node.get(&path);
+    assert_eq!(told.callback_url.as_deref(), Some(URL));
+    let callback = told.callback.unwrap();
+    assert_eq!(callback.state, Some(wire::CallState::Waiting));
+    let id = callback.id.unwrap();
+    let delivery: wire::Call = node.get(&format!("/v1/calls/{id}"));
+    assert_eq!(
+        (
+            delivery.callback_of,
+            delivery.callback_url.as_deref(),
+            delivery.callback
+        ),
+        (Some(RequestId(7)), Some(URL), None)
+    );
+    let page: wire::Calls = node.get("/v1/calls");
+    assert_eq!(page.calls.len(), 2);
+    assert!(
+        page.calls.iter().all(|call| call.callback_url.is_none()),
+        "a list reads no log"
+    );
 }
 
 #[test]

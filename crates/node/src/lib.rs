@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod callbacks;
 mod config;
 mod cores;
 mod driver;
@@ -26,18 +27,19 @@ mod schedules;
 pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
 
+use callbacks::Courier;
 use contract::{ByteSize, Engine, PrepareError, Service};
 use cores::Common;
 use dispatcher::Dispatcher;
-use driver::Driver;
+use driver::{Driver, Made};
 use engine_wasmtime::Wasmtime;
 use gateway::{Later, Listener};
 use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
 use schedules::Schedules;
+use secrets::Secrets;
 use service_http::Http;
 use std::{
-use secrets::Secrets;
     fs, io,
     net::SocketAddr,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
@@ -74,10 +76,10 @@ pub struct Node {
     network: Runtime,
     control: JoinHandle<io::Result<()>>,
     stop_control: oneshot::Sender<()>,
-    logs: Logs,
-    exporter: Option<Exporter>,
     /// What `/readyz` says on both ports.
     ready: Arc<AtomicBool>,
+    logs: Logs,
+    exporter: Option<Exporter>,
     listen: SocketAddr,
     admin: SocketAddr,
     tls: Option<SocketAddr>,
@@ -246,7 +248,11 @@ impl Node {
             shared: shared.clone(),
             attempts: config.calls.attempts,
             maximum_age: config.calls.maximum_age,
+            callbacks: config.calls.hosts().into(),
         };
+        // Connections and places of its own: functions that wait for replies hold no callback back.
+        let outside = Http::new(network.handle().clone(), secrets.clone(), None);
+        let courier = Courier::new(network.handle().clone(), &outside, &later.callbacks);
         let common = Common {
             shared: shared.clone(),
             metrics: metrics.clone(),
@@ -284,22 +290,27 @@ impl Node {
             .map_err(system("start the runtime of TLS and HTTP/2"))?;
 
         let tracer = exporter.as_ref().and_then(Exporter::tracer);
-        let made = (later, schedules);
+        let made = Made {
+            later,
+            schedules,
+            courier,
+        };
         let driver = Driver::start(opened, shared.clone(), dispatcher.reader(), tracer, made)
             .map_err(system("start the thread of asynchronous calls"))?;
 
         let (stop_control, stopped) = oneshot::channel();
+        let ready = dispatcher.ready();
         let state = admin::State {
             registry,
             logs: logs.clone(),
             calls: Some(calls),
             agenda,
+            secrets,
             metrics,
             node: admin::NodeInfo {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 listen,
                 admin,
-        let ready = dispatcher.ready();
                 tls,
                 cores: processors,
                 started: SystemTime::now(),
@@ -312,12 +323,12 @@ impl Node {
             shared,
             cores,
             failures,
-            secrets,
             driver,
             protocols,
             network,
             control,
             stop_control,
+            ready,
             logs,
             exporter,
             listen,
@@ -328,7 +339,6 @@ impl Node {
     }
 
     /// Where functions are served.
-            ready,
     pub fn listen(&self) -> SocketAddr {
         self.listen
     }
@@ -361,6 +371,7 @@ impl Node {
 
     /// Drains and ends. See the crate's introduction.
     pub fn stop(self) -> Result<(), Error> {
+        self.ready.store(false, Ordering::Release);
         self.protocols.drain();
         self.shared.drain();
         for core in self.cores {
@@ -371,7 +382,6 @@ impl Node {
         self.driver.stop();
         // No sandbox is left that could wait for a reply.
         self.network.shutdown_background();
-        self.ready.store(false, Ordering::Release);
         // Whoever asks for the log or for metrics had until now; the API may have failed before.
         let _ = self.stop_control.send(());
         let ended = self

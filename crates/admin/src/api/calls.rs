@@ -105,7 +105,23 @@ pub(crate) async fn describe(
     Names(text): Names<String>,
 ) -> Result<Json<wire::Call>> {
     let id: CallId = name(&text)?;
-    Ok(Json(known(&calls(&context)?, id)?.into()))
+    let calls = calls(&context)?;
+    let described = blocking("read a call", move || {
+        let call = known(&calls, id)?;
+        // It may be being accepted, or have been forgotten just now.
+        let told_to = match call.callback.is_some() || call.tells.is_some() {
+            true => calls.told_to(id).or_else(|error| match error {
+                calls::Error::Unknown(_) => Ok(None),
+                other => Err(other),
+            })?,
+            false => None,
+        };
+        Ok(wire::Call {
+            callback_url: told_to,
+            ..call.into()
+        })
+    });
+    Ok(Json(described.await?))
 }
 
 /// What the function answered
