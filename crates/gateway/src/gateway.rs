@@ -995,11 +995,15 @@ impl Edge {
                 return Err(Rejection::no_events());
             }
             let rejected = |problem: Problem| Rejection::of_problem(&problem);
-            let target = self.reader.named(&invoke.function.to_string()).map_err(rejected)?;
+            let target = self
+                .reader
+                .named(&invoke.function.to_string())
+                .map_err(rejected)?;
             let order = match invoke.kind {
                 Kind::Event => Some(Order {
                     function: invoke.function.clone(),
-                    callback: callback(self.options.later.as_ref(), &head, &mut self.reader).map_err(rejected)?,
+                    callback: callback(self.options.later.as_ref(), &head, &mut self.reader)
+                        .map_err(rejected)?,
                 }),
                 _ => None,
             };

@@ -350,8 +350,19 @@ mod tests {
             let config = load(&format!("[calls]\ncallbacks = [\"{host}\"]")).unwrap();
             assert_eq!(config.calls.hosts(), [host.trim_matches(['[', ']'])]);
         }
-        for host in ["", "Example.org", "http://example.org", "example.org:80", "[::1]:80", "example.org/x", "*.org", "a b"] {
-            let error = load(&format!("[calls]\ncallbacks = [\"{host}\"]")).unwrap_err().to_string();
+        for host in [
+            "",
+            "Example.org",
+            "http://example.org",
+            "example.org:80",
+            "[::1]:80",
+            "example.org/x",
+            "*.org",
+            "a b",
+        ] {
+            let error = load(&format!("[calls]\ncallbacks = [\"{host}\"]"))
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("`callbacks`"), "{error}");
         }
     }

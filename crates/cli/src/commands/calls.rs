@@ -149,8 +149,8 @@ fn table(list: &wire::Calls) -> String {
         [
             "CALL", "FUNCTION", "STATE", "ATTEMPTS", "ACCEPTED", "CALLBACK", "WHY",
         ]
-            .map(str::to_owned)
-            .to_vec(),
+        .map(str::to_owned)
+        .to_vec(),
     ];
     for call in &list.calls {
         rows.push(vec![
