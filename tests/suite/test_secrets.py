@@ -1,10 +1,13 @@
 """Secrets: a function's requests carry them, and nobody finds them but the server that they are for."""
 
+import contextlib
+import http.client
 import json
 import subprocess
+import threading
 
 import pytest
-from harness import cli, eventually
+from harness import PATIENCE, cli, eventually
 from test_outgoing import Server
 from test_telemetry import Collector, exporting
 
@@ -144,6 +147,35 @@ def test_a_secret_survives_kill_9_and_no_draft_does(make_node, other):
     seen = [headers["authorization"] for _, path, headers, _ in other.seen if path == "/killed"]
     assert seen == ["Bearer before"]
     assert [path.name for path in files(node.data / "secrets")] == ["sec.KEY"]
+
+
+def test_whenever_the_node_is_killed_a_secret_is_whole(make_node, other):
+    """While it is set over and over: what was acknowledged last is there, or what was on its way, and nothing else."""
+    node = make_node()
+    app = node.deploy("sec", {"f": ("http-component", granted("127.0.0.1"))})
+    value = lambda number: f"{number:06}-{'x' * 8000}"
+    sent = 0
+    for round in range(4):
+        acknowledged = threading.Event()
+
+        def keep_setting():
+            nonlocal sent
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                while node.control("PUT", "/v1/secrets/KEY", body=value(sent).encode()).status == 200:
+                    sent += 1
+                    if sent % 10 == round:
+                        acknowledged.set()
+
+        setter = threading.Thread(target=keep_setting)
+        setter.start()
+        assert acknowledged.wait(PATIENCE)
+        node.kill()
+        setter.join(PATIENCE)
+        node.start()
+        assert fetch(app, f"http://127.0.0.1:{other.port}/round-{round}").status == 201
+        [found] = [headers["authorization"] for _, path, headers, _ in other.seen if path == f"/round-{round}"]
+        assert found in [f"Bearer {value(number)}" for number in (sent - 1, sent)]
+        assert [path.name for path in files(node.data / "secrets")] == ["KEY"]
 
 
 def test_a_secret_that_is_used_is_not_deleted_by_accident(node, app, other):
