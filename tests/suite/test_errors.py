@@ -13,13 +13,14 @@ import hashlib
 import http.server
 import json
 import re
+import select
 import shutil
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from harness import ROOT, Application, Node, Wire, certificate, cli, eventually, get, guest
+from harness import PATIENCE, ROOT, Application, Node, Wire, certificate, cli, eventually, get, guest
 
 PAGES = ROOT / "docs" / "src" / "reference" / "errors"
 # Those of which nothing that a client does is sure to be the cause, and why.
@@ -97,8 +98,8 @@ class Shop:
         "wait": ("sleep", {"timeout": "50ms"}),
         "render": ("spin", {"cpu_time": "50ms"}),
         "print": ("endless", {"response_body": "1MiB"}),
-        "one": ("sleep", {"concurrency": 1, "queue": 0}),
-        "slow": "sleep",
+        "one": ("sleep", {"concurrency": 1, "queue": 0, "timeout": "5m"}),
+        "slow": ("sleep", {"timeout": "5m"}),
         "small": ("echo", {"request_body": "1KiB"}),
         "export": "http-component",
         "notify": "ping",
@@ -158,11 +159,12 @@ class Shop:
         return self.node.control(method, f"/v1/{path}", *words, **more)
 
     def full(self):
-        """The answer beside a request that has the only place."""
-        with self.node.wire() as first:
-            first.send(get(self.app.path("one", "?ms=60000")))
-            eventually(lambda: self.app.call("one", rest="?ms=1").status == 429, "the first has the place")
-            return self.app.call("one", rest="?ms=1")
+        """Of two requests for the only place, the answer to the one that does not get it."""
+        with self.node.wire() as one, self.node.wire() as other:
+            for wire in (one, other):
+                wire.send(get(self.app.path("one", "?ms=60000")))
+            readable, _, _ = select.select([one.socket, other.socket], [], [], PATIENCE)
+            return (one if one.socket in readable else other).read()
 
     def in_use(self):
         """The answer to whoever deletes a secret that a function uses."""
@@ -273,7 +275,7 @@ PROVOKED = {
     "secret-invalid": lambda s: s.api("PUT", "secrets/API_KEY", body=b"two\nlines"),
     "secret-unknown": lambda s: s.api("DELETE", "secrets/api_key"),
     "call-unknown": lambda s: s.api("GET", f"calls/{'0' * 32}"),
-    "call-pending": lambda s: s.api("GET", f"calls/{s.call('slow', '?ms=10000')}/result"),
+    "call-pending": lambda s: s.api("GET", f"calls/{s.call('slow', '?ms=200000')}/result"),
     "call-dead": lambda s: s.api("GET", f"calls/{s.ended('check')}/result"),
     "call-not-dead": lambda s: s.api("POST", f"calls/{s.ended('notify')}/retry"),
     "call-result-omitted": lambda s: s.api("GET", f"calls/{s.ended('export', '/stream-long?7000000')}/result"),
@@ -454,7 +456,7 @@ def not_found(shop):
 
 
 TOLD = {
-    "timeout": (124, lambda s: s.node.cli("invoke", "shop.slow", "--path", "?ms=5000", "--timeout", "100ms")),
+    "timeout": (124, lambda s: s.node.cli("invoke", "shop.slow", "--path", "?ms=60000", "--timeout", "100ms")),
     "function-status": (1, not_found),
     "foreign": (1, foreign),
     "http-status": (1, refused_by_another),
