@@ -401,7 +401,8 @@ mod tests {
 
     #[test]
     fn a_trigger_alone_is_a_change() {
-        let deployed = |schedules: Value| Deployed {
+        let deployed = |schedules: Value| {
+            Deployed {
             answer: Value::Null,
             deployment: serde_json::from_value(json!({
                 "application": "shop", "revision": 7, "missing_code": [], "routes": [], "events": [],
@@ -410,6 +411,7 @@ mod tests {
             }))
             .unwrap(),
             addresses: Vec::new(),
+        }
         };
         let (none, one) = (
             deployed(json!([])),
