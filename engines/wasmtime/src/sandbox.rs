@@ -57,7 +57,12 @@ impl Running {
     pub(crate) fn new(image: &Arc<Inner>, grant: &Arc<Grant>, input: Input, place: Place) -> Self {
         let command = Command::new(grant.clone(), input);
         let state = State::Active(match image.take() {
-            Some(instance) => Box::pin(serve(instance, command)),
+            Some(instance) if command.is_incomplete() => Box::pin(serve(instance, command)),
+            Some(mut instance) => {
+                // The shorter way for nearly all: a future is made, moved and freed for each request.
+                instance.store.data_mut().begin(command);
+                Box::pin(run(instance))
+            }
             None => Box::pin(first(image.clone(), command)),
         });
         Self {
@@ -171,7 +176,6 @@ async fn serve(mut instance: Instance, mut command: Command) -> Ended {
             instance: Some(instance),
         };
     }
-    turn::memory(instance.memory.data_size(&instance.store) as u64);
     instance.store.data_mut().begin(command);
     run(instance).await
 }
@@ -202,6 +206,7 @@ async fn again(image: Arc<Inner>, mut instance: Instance, mut command: Command) 
 }
 
 async fn run(mut instance: Instance) -> Ended {
+    turn::memory(instance.memory.data_size(&instance.store) as u64);
     turn::started();
     let result = instance.start.call_async(&mut instance.store, ()).await;
     end(instance, result)
