@@ -1,10 +1,10 @@
 //! One instance, from its first instruction to its last.
 
 use crate::{
-    guard::{Guard, Guards},
+    guard::{Area, Guard, Restorer},
     host::Host,
     image::{FirstState, Inner},
-    pages::{self, Pages, Restored},
+    pages,
     pool::Place,
     turn,
 };
@@ -270,35 +270,19 @@ impl Instance {
     }
 
     /// Makes it what it was. If that fails, it is of no use.
-    pub(crate) fn restore(
-        &mut self,
-        to: &FirstState,
-        pages: &Pages,
-        guards: &Arc<Guards>,
-        most: usize,
-    ) -> bool {
+    pub(crate) fn restore(&mut self, to: &FirstState, restorer: &Restorer<'_>) -> bool {
         let globals = self.globals.iter().zip(&to.globals);
         let globals = globals.fold(true, |good, (global, value)| {
             good && global.set(&mut self.store, *value).is_ok()
         });
-        let memory = self.memory.data_mut(&mut self.store);
-        if !globals || memory.len() != to.size {
-            return false;
-        }
-        if let Some(guard) = &self.guard
-            && guard.restore(memory, &to.image, to.at)
-        {
-            return true;
-        }
-        let Restored::All(written) = pages.restore(memory, &to.image, to.at, most) else {
-            return false;
-        };
-        match (&mut self.guard, written) {
-            (Some(guard), written) => guard.learn(written),
-            (None, Some(written)) => self.guard = Guard::new(guards, &mut self.store, self.memory, written),
-            (None, None) => {}
-        }
-        true
+        let area = Area::new(
+            self.memory.data_ptr(&self.store),
+            self.memory.data_size(&self.store),
+        );
+        // SAFETY: the memory is that of this store's instance, whose code does not run; the handle is ours alone.
+        globals
+            && area.size == to.size
+            && unsafe { restorer.restore(&mut self.guard, &mut self.store, area, (&to.image, to.at)) }
     }
 }
 
