@@ -226,19 +226,16 @@ impl Instance {
     async fn parts(image: &Inner, store: &mut Store<Host>) -> Result<(Entry, Option<TypedFunc<(u32,), ()>>)> {
         let instance: component::Instance = image.instance.instantiate_async(&mut *store).await?;
         let entry = match image.world {
-            World::Command => Entry::Run(instance.get_typed_func(&mut *store, &image.entry)?),
-            World::Proxy => Entry::Handle(instance.get_typed_func(&mut *store, &image.entry)?),
+            World::Command => Entry::Run(instance.get_typed_func(&mut *store, image.entry)?),
+            World::Proxy => Entry::Handle(instance.get_typed_func(&mut *store, image.entry)?),
         };
         // What the host was asked for while the guest began is this request's, and not part of a first state.
         let Some(keeper) = image.keeper.as_ref().filter(|_| !store.data().touched()) else {
             return Ok((entry, None));
         };
-        let begin: TypedFunc<(), ()> = instance.get_typed_func(&mut *store, &keeper.begin)?;
+        let begin: TypedFunc<(), ()> = instance.get_typed_func(&mut *store, keeper.begin)?;
         begin.call_async(&mut *store, ()).await?;
-        Ok((
-            entry,
-            Some(instance.get_typed_func(&mut *store, &keeper.restore)?),
-        ))
+        Ok((entry, Some(instance.get_typed_func(&mut *store, keeper.restore)?)))
     }
 
     async fn call(&mut self) -> Result<()> {
