@@ -12,7 +12,7 @@ use lambda::{Claim, Invoke, Rejection};
 use rustix::{
     fd::OwnedFd,
     io::{self, Errno},
-    net::{self, Shutdown},
+    net::{self, SendAncillaryBuffer, SendFlags, Shutdown},
 };
 use std::{collections::VecDeque, io::IoSlice, mem, sync::Arc, time::Instant};
 use telemetry::{metrics::Sample, otlp::Span};
@@ -326,7 +326,7 @@ impl Output {
         while !self.is_empty() {
             let head = &self.head[self.written..];
             let result = if self.bodies.is_empty() {
-                io::write(socket, head)
+                net::send(socket, head, SendFlags::NOSIGNAL)
             } else {
                 let pieces: smallvec::SmallVec<[IoSlice<'_>; PIECES]> = std::iter::once(head)
                     .filter(|head| !head.is_empty())
@@ -334,7 +334,12 @@ impl Output {
                     .take(PIECES)
                     .map(IoSlice::new)
                     .collect();
-                io::writev(socket, &pieces)
+                net::sendmsg(
+                    socket,
+                    &pieces,
+                    &mut SendAncillaryBuffer::default(),
+                    SendFlags::NOSIGNAL,
+                )
             };
             match result {
                 Ok(written) => {

@@ -16,7 +16,12 @@ use calls::SubmitError;
 use contract::{Body, CoreId, Head, NameError, Origin, Problem, RequestId};
 use dispatcher::{Reader, Unrouted};
 use lambda::{Invoke, Keys, Kind, MAX_PAYLOAD, Rejection};
-use rustix::{buffer::spare_capacity, fd::OwnedFd, io::Errno};
+use rustix::{
+    buffer::spare_capacity,
+    fd::OwnedFd,
+    io::Errno,
+    net::{RecvFlags, recv},
+};
 use slab::Slab;
 use std::{
     collections::HashMap,
@@ -387,8 +392,9 @@ impl Gateway {
             return true;
         };
         scratch.clear();
-        match rustix::io::read(&connection.socket, spare_capacity(scratch)) {
-            Ok(0) => {
+        // Not `read`: that goes through the layer of files first.
+        match recv(&connection.socket, spare_capacity(scratch), RecvFlags::empty()) {
+            Ok((0, _)) => {
                 connection.ended = true;
                 return match connection.phase {
                     // Someone who has sent a whole request may close their side and still wait for the answer.
@@ -397,7 +403,7 @@ impl Gateway {
                     Phase::Head | Phase::Body(_) | Phase::Lingering => false,
                 };
             }
-            Ok(read) => edge.metrics.received_bytes.add(read as u64),
+            Ok((read, _)) => edge.metrics.received_bytes.add(read as u64),
             Err(Errno::AGAIN | Errno::INTR) => return true,
             Err(_) => return false,
         }

@@ -1,6 +1,6 @@
 //! What a module must be before it is worth compiling, in words that its author understands.
 
-use crate::exposed;
+use crate::{component::keep, exposed};
 use contract::PrepareError;
 use wasmparser::{
     Encoding, ExternalKind, Parser, Payload, TypeRef, ValType, Validator, WasmFeatures, types::Types,
@@ -78,20 +78,23 @@ fn features() -> WasmFeatures {
             | WasmFeatures::CM_ASYNC)
 }
 
-fn validate(bytes: &[u8]) -> Result<Types, PrepareError> {
+/// Of what this engine compiles.
+pub(crate) fn validator() -> Validator {
     Validator::new_with_features(features())
-        .validate_all(bytes)
-        .map_err(|error| {
-            // What is valid with every feature on is not malformed, only ahead of us.
-            let ahead = Validator::new_with_features(WasmFeatures::all())
-                .validate_all(bytes)
-                .is_ok();
-            if ahead {
-                PrepareError::Unsupported(error.to_string())
-            } else {
-                PrepareError::Malformed(error.to_string())
-            }
-        })
+}
+
+fn validate(bytes: &[u8]) -> Result<Types, PrepareError> {
+    validator().validate_all(bytes).map_err(|error| {
+        // What is valid with every feature on is not malformed, only ahead of us.
+        let ahead = Validator::new_with_features(WasmFeatures::all())
+            .validate_all(bytes)
+            .is_ok();
+        if ahead {
+            PrepareError::Unsupported(error.to_string())
+        } else {
+            PrepareError::Malformed(error.to_string())
+        }
+    })
 }
 
 /// A component that exports one of the two that can be called, and imports of WASI 0.2 what this engine offers.
@@ -122,6 +125,11 @@ fn check_component(bytes: &[u8]) -> Result<(), PrepareError> {
                     let name = export.map_err(malformed)?.name.name;
                     if is_later(name) {
                         later = Some(format!("it exports `{name}`"));
+                    }
+                    if keep::is_reserved(name) {
+                        return unsupported(format!(
+                            "it exports `{name}`, which is a name of the platform's"
+                        ));
                     }
                     callable |= ["wasi:cli/run@0.2.", "wasi:http/incoming-handler@0.2."]
                         .iter()

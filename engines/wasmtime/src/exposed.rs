@@ -7,13 +7,16 @@
 
 use std::{borrow::Cow, fmt};
 use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
-use wasmparser::{ExternalKind, GlobalType, Operator, Parser, Payload, ValType};
+use wasmparser::{ExternalKind, GlobalType, Operator, Parser, Payload, TypeRef, ValType};
 
 /// Names of exports that are the platform's: a module that has one of its own is refused.
 pub(crate) const RESERVED: &str = "millpond:";
 
 /// Exported by a module that was prepared, and by no other.
 pub(crate) const MARK: &str = "millpond:restorable";
+
+/// The export of a memory, where the host does not know the author's name for it.
+pub(crate) const MEMORY: &str = "millpond:memory";
 
 /// The export of the n-th mutable global.
 #[derive(Clone, Copy)]
@@ -35,13 +38,62 @@ pub(crate) fn expose(bytes: &[u8]) -> Cow<'_, [u8]> {
 }
 
 fn rewrite(bytes: &[u8]) -> wasmparser::Result<Option<Vec<u8>>> {
+    let mut start = None;
+    let mut starts = false;
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload? {
+            Payload::ExportSection(section) => {
+                for export in section {
+                    let export = export?;
+                    if export.name == "_start" {
+                        start = Some(export.index);
+                    }
+                }
+            }
+            Payload::StartSection { .. } => starts = true,
+            _ => {}
+        }
+    }
+    // What a start section does belongs to the first state, but what it asks the host (the time, randomness) must not.
+    let (Some(start), false) = (start, starts) else {
+        return Ok(None);
+    };
+    Ok(expose_all(bytes, Some(start))?.map(|part| part.bytes))
+}
+
+/// A core module of a component, with its mutable globals and its memory exported.
+pub(crate) struct Part {
+    pub(crate) bytes: Vec<u8>,
+    /// The types of its mutable globals.
+    pub(crate) globals: Vec<wasm_encoder::ValType>,
+    /// Whether it has a memory of its own.
+    pub(crate) memory: bool,
+}
+
+/// None if the module can change in other ways than those, but for its start section.
+pub(crate) fn expose_part(bytes: &[u8]) -> wasmparser::Result<Option<Part>> {
+    expose_all(bytes, None)
+}
+
+/// `mark` is the function that the mark leads to; without one there is none, and the memory is exported.
+fn expose_all(bytes: &[u8], mark: Option<u32>) -> wasmparser::Result<Option<Part>> {
     let mut module = Module::new();
-    let (mut globals, mut position) = (Vec::new(), 0_u32);
+    let (mut globals, mut types, mut position) = (Vec::new(), Vec::new(), 0_u32);
+    let (mut memory, mut imported_memory) = (false, false);
+    let mut exports = Some(ExportSection::new());
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload?;
         match &payload {
-            // Its effects belong to the first state, but what it asks the host (the time, randomness) must not.
-            Payload::StartSection { .. } => return Ok(None),
+            Payload::ImportSection(section) => {
+                for import in section.clone().into_imports() {
+                    match import?.ty {
+                        TypeRef::Global(_) => position += 1,
+                        TypeRef::Memory(_) => imported_memory = true,
+                        _ => {}
+                    }
+                }
+            }
+            Payload::MemorySection(section) => memory = section.count() > 0,
             Payload::GlobalSection(section) => {
                 for global in section.clone() {
                     let GlobalType {
@@ -52,7 +104,10 @@ fn rewrite(bytes: &[u8]) -> wasmparser::Result<Option<Vec<u8>>> {
                     match (mutable, content_type) {
                         (false, _) => {}
                         (true, ValType::Ref(_)) => return Ok(None),
-                        (true, _) => globals.push(position),
+                        (true, numeric) => {
+                            globals.push(position);
+                            types.push(encoded(numeric));
+                        }
                     }
                     position += 1;
                 }
@@ -75,35 +130,68 @@ fn rewrite(bytes: &[u8]) -> wasmparser::Result<Option<Vec<u8>>> {
             }
             _ => {}
         }
-        if let Payload::ExportSection(section) = payload {
-            let mut exports = ExportSection::new();
-            let mut start = None;
-            for export in section {
-                let export = export?;
-                let kind = match export.kind {
-                    ExternalKind::Func | ExternalKind::FuncExact => ExportKind::Func,
-                    ExternalKind::Table => ExportKind::Table,
-                    ExternalKind::Memory => ExportKind::Memory,
-                    ExternalKind::Global => ExportKind::Global,
-                    ExternalKind::Tag => ExportKind::Tag,
-                };
-                if export.name == "_start" {
-                    start = Some(export.index);
+        let is_export = matches!(payload, Payload::ExportSection(_));
+        let section = payload.as_section();
+        // Custom sections may stand anywhere; those after the exports are in the order of the specification, not of ids.
+        let behind = section.as_ref().is_some_and(|(id, _)| *id > EXPORTS);
+        if (is_export || behind || matches!(payload, Payload::End(_)))
+            && let Some(mut exports) = exports.take()
+        {
+            if let Payload::ExportSection(section) = &payload {
+                for export in section.clone() {
+                    let export = export?;
+                    let kind = match export.kind {
+                        ExternalKind::Func | ExternalKind::FuncExact => ExportKind::Func,
+                        ExternalKind::Table => ExportKind::Table,
+                        ExternalKind::Memory => ExportKind::Memory,
+                        ExternalKind::Global => ExportKind::Global,
+                        ExternalKind::Tag => ExportKind::Tag,
+                    };
+                    exports.export(export.name, kind, export.index);
                 }
-                exports.export(export.name, kind, export.index);
             }
-            let Some(start) = start else { return Ok(None) };
-            exports.export(MARK, ExportKind::Func, start);
+            match mark {
+                Some(mark) => {
+                    exports.export(MARK, ExportKind::Func, mark);
+                }
+                None if memory && imported_memory => return Ok(None),
+                None if memory => {
+                    exports.export(MEMORY, ExportKind::Memory, 0);
+                }
+                None => {}
+            }
             for (n, index) in globals.iter().enumerate() {
                 exports.export(&Exposed(n).to_string(), ExportKind::Global, *index);
             }
-            module.section(&exports);
-        } else if let Some((id, range)) = payload.as_section() {
+            if !exports.is_empty() {
+                module.section(&exports);
+            }
+        }
+        if let Some((id, range)) = section
+            && !is_export
+        {
             let data = &bytes[range.start as usize..range.end as usize];
             module.section(&RawSection { id, data });
         }
     }
-    Ok(Some(module.finish()))
+    Ok(Some(Part {
+        bytes: module.finish(),
+        globals: types,
+        memory,
+    }))
+}
+
+/// The id of the section of exports.
+const EXPORTS: u8 = 7;
+
+fn encoded(numeric: ValType) -> wasm_encoder::ValType {
+    match numeric {
+        ValType::I64 => wasm_encoder::ValType::I64,
+        ValType::F32 => wasm_encoder::ValType::F32,
+        ValType::F64 => wasm_encoder::ValType::F64,
+        ValType::V128 => wasm_encoder::ValType::V128,
+        _ => wasm_encoder::ValType::I32,
+    }
 }
 
 #[cfg(test)]

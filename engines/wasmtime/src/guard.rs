@@ -9,21 +9,20 @@
 //! but for `restore` here, which writes to the usual pages. No host call lets the kernel write there, which would fail in
 //! place of faulting.
 
-use crate::pages::{self, Written};
+use crate::pages::{self, Pages, Restored, Written};
 use rustix::{
     io,
     mm::{MprotectFlags, mprotect},
     process::Signal,
 };
 use std::{
-    ffi::c_void,
-    ptr,
+    slice,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
-use wasmtime::{Memory, Store, unix::StoreExt as _};
+use wasmtime::{Store, unix::StoreExt as _};
 
 /// An instance that was surprised so often is asked about, request for request.
 const SURPRISES: u32 = 8;
@@ -57,51 +56,72 @@ impl Drop for Taken {
     }
 }
 
-/// Where an instance's memory lies, and whether only its usual pages can be written.
-struct Area {
-    base: usize,
-    size: usize,
+/// Where an instance's memory lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Area {
+    base: *mut u8,
+    pub(crate) size: usize,
+}
+
+// SAFETY: an address; whoever reads or writes there says why that is sound.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    pub(crate) fn new(base: *mut u8, size: usize) -> Self {
+        Self { base, size }
+    }
+
+    /// # Safety
+    /// It is mapped for as long as the answer is used, and nobody writes to it.
+    pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
+        // SAFETY: see above.
+        unsafe { slice::from_raw_parts(self.base, self.size) }
+    }
+
+    fn protect(self, from: usize, size: usize, flags: MprotectFlags) -> io::Result<()> {
+        // SAFETY: the range lies in the instance's memory, which stays mapped until its store is dropped, which a
+        // `Guard` does not outlive. What is made read-only is written by those only who can be told so: see above.
+        unsafe { mprotect(self.base.wrapping_add(from).cast(), size, flags) }
+    }
+}
+
+/// A memory of which some pages may be read-only.
+struct Watched {
+    area: Area,
     shut: AtomicBool,
 }
 
-impl Area {
-    fn protect(&self, from: usize, size: usize, flags: MprotectFlags) -> io::Result<()> {
-        // SAFETY: the range lies in the instance's memory, which stays mapped until its store is dropped, which a
-        // `Guard` does not outlive. What is made read-only is written by those only who can be told so: see above.
-        unsafe {
-            mprotect(
-                ptr::without_provenance_mut::<c_void>(self.base + from),
-                size,
-                flags,
-            )
-        }
-    }
-
+impl Watched {
     fn open(&self) -> io::Result<()> {
-        self.protect(0, self.size, MprotectFlags::READ | MprotectFlags::WRITE)?;
+        let all = MprotectFlags::READ | MprotectFlags::WRITE;
+        self.area.protect(0, self.area.size, all)?;
         self.shut.store(false, Ordering::Relaxed);
         Ok(())
     }
 
     fn shut(&self, usual: &Written) -> io::Result<()> {
         self.shut.store(true, Ordering::Relaxed);
-        self.protect(0, self.size, MprotectFlags::READ)?;
-        usual.runs().iter().try_for_each(|run| {
-            self.protect(run.start, run.len(), MprotectFlags::READ | MprotectFlags::WRITE)
-        })
+        self.area.protect(0, self.area.size, MprotectFlags::READ)?;
+        let all = MprotectFlags::READ | MprotectFlags::WRITE;
+        usual
+            .runs()
+            .iter()
+            .try_for_each(|run| self.area.protect(run.start, run.len(), all))
     }
 
     /// Called at a fault: whether it came of this guard, which is gone then.
     fn surprise(&self, address: usize) -> bool {
         self.shut.load(Ordering::Relaxed)
-            && address.wrapping_sub(self.base) < self.size
+            && address.wrapping_sub(self.area.base.addr()) < self.area.size
             && self.open().is_ok()
     }
 }
 
 /// Of one instance. To be dropped before its store, which may write to the memory when it gives it back.
 pub(crate) struct Guard {
-    area: Arc<Area>,
+    watched: Arc<Watched>,
     usual: Written,
     surprises: u32,
     /// None once it has given up.
@@ -113,24 +133,23 @@ impl Guard {
     pub(crate) fn new<T>(
         guards: &Arc<Guards>,
         store: &mut Store<T>,
-        memory: Memory,
+        area: Area,
         usual: Written,
     ) -> Option<Self> {
         let taken = guards.take()?;
-        let area = Arc::new(Area {
-            base: memory.data_ptr(&*store).addr(),
-            size: memory.data_size(&*store),
+        let watched = Arc::new(Watched {
+            area,
             shut: AtomicBool::new(false),
         });
-        let watched = area.clone();
+        let faulty = watched.clone();
         // SAFETY: the handler is safe in a signal: it reads atomics and makes one system call. The kernel gave `fault`.
         unsafe {
             store.set_signal_handler(move |signal, fault, _| {
-                signal == Signal::SEGV.as_raw() && watched.surprise((*fault).si_addr().addr())
+                signal == Signal::SEGV.as_raw() && faulty.surprise((*fault).si_addr().addr())
             });
         }
         let mut guard = Self {
-            area,
+            watched,
             usual,
             surprises: 0,
             taken: Some(taken),
@@ -140,15 +159,15 @@ impl Guard {
     }
 
     fn shut(&mut self) {
-        if self.area.shut(&self.usual).is_err() {
+        if self.watched.shut(&self.usual).is_err() {
             // No maps are left: it is open then, or some of it stays shut until a write meets it.
-            let _ = self.area.open();
+            let _ = self.watched.open();
         }
     }
 
     /// Makes the memory equal to `image` at `at` and zero elsewhere, if no other than the usual pages were written.
-    pub(crate) fn restore(&self, memory: &mut [u8], image: &[u8], at: usize) -> bool {
-        let shut = self.area.shut.load(Ordering::Relaxed);
+    fn restore(&self, memory: &mut [u8], image: &[u8], at: usize) -> bool {
+        let shut = self.watched.shut.load(Ordering::Relaxed);
         if shut {
             for run in self.usual.runs() {
                 pages::restore(&mut memory[run.clone()], image, at, run.start);
@@ -158,7 +177,7 @@ impl Guard {
     }
 
     /// After a request that wrote to other pages, which is restored by now: these are all that were ever written.
-    pub(crate) fn learn(&mut self, written: Option<Written>) {
+    fn learn(&mut self, written: Option<Written>) {
         self.surprises += 1;
         if let Some(written) = written
             && self.surprises < SURPRISES
@@ -171,10 +190,50 @@ impl Guard {
     }
 }
 
+/// How an instance's memory is put back.
+pub(crate) struct Restorer<'a> {
+    pub(crate) pages: &'a Pages,
+    pub(crate) guards: &'a Arc<Guards>,
+    /// Bytes of written pages that are put back at most.
+    pub(crate) most: usize,
+}
+
+impl Restorer<'_> {
+    /// Makes a memory equal to `image` at `at` and zero elsewhere. If that fails, the instance is of no use.
+    ///
+    /// # Safety
+    /// It is the memory of this store's instance, of which no code runs, and of which nobody else has a reference.
+    pub(crate) unsafe fn restore<T>(
+        &self,
+        guard: &mut Option<Guard>,
+        store: &mut Store<T>,
+        area: Area,
+        (image, at): (&[u8], usize),
+    ) -> bool {
+        // SAFETY: see above; the store keeps it mapped.
+        let memory = unsafe { slice::from_raw_parts_mut(area.base, area.size) };
+        if guard
+            .as_ref()
+            .is_some_and(|guard| guard.restore(memory, image, at))
+        {
+            return true;
+        }
+        let Restored::All(written) = self.pages.restore(memory, image, at, self.most) else {
+            return false;
+        };
+        match (guard, written) {
+            (Some(guard), written) => guard.learn(written),
+            (guard @ None, Some(written)) => *guard = Guard::new(self.guards, store, area, written),
+            (None, None) => {}
+        }
+        true
+    }
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.area.shut.load(Ordering::Relaxed) {
-            let opened = self.area.open();
+        if self.watched.shut.load(Ordering::Relaxed) {
+            let opened = self.watched.open();
             debug_assert!(opened.is_ok(), "fewer maps than before are needed");
         }
     }

@@ -3,7 +3,6 @@
 //! Each thread has a short list, so that a core finds what its own caches hold and no two cores share a lock. A full list
 //! gives up the instance that has waited longest.
 
-use crate::sandbox::Instance;
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -19,12 +18,12 @@ const LIST: usize = 16;
 /// Threads beyond these share lists.
 const LISTS: usize = 256;
 
-#[derive(Default)]
 #[repr(align(128))]
-struct List(Mutex<VecDeque<(ImageId, Instance)>>);
+struct List<T>(Mutex<VecDeque<(ImageId, T)>>);
 
-pub(crate) struct Idle {
-    lists: Box<[List]>,
+/// Of instances of one kind.
+pub(crate) struct Idle<T> {
+    lists: Box<[List<T>]>,
     images: AtomicU64,
     count: AtomicUsize,
     most: usize,
@@ -37,11 +36,11 @@ thread_local! {
     };
 }
 
-impl Idle {
+impl<T> Idle<T> {
     /// For as many instances as this many threads can use.
     pub(crate) fn new(threads: usize) -> Self {
         Self {
-            lists: (0..LISTS).map(|_| List::default()).collect(),
+            lists: (0..LISTS).map(|_| List(Mutex::default())).collect(),
             images: 0.into(),
             count: 0.into(),
             most: threads.min(LISTS) * LIST,
@@ -53,17 +52,22 @@ impl Idle {
         self.most
     }
 
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn image(&self) -> ImageId {
         ImageId(self.images.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn list(&self) -> &Mutex<VecDeque<(ImageId, Instance)>> {
+    fn list(&self) -> &Mutex<VecDeque<(ImageId, T)>> {
         let thread = THREAD.with(|thread| *thread);
         &self.lists[thread % LISTS].0
     }
 
     /// The one of this image that was put last.
-    pub(crate) fn take(&self, image: ImageId) -> Option<Instance> {
+    pub(crate) fn take(&self, image: ImageId) -> Option<T> {
         let mut list = self.list().lock();
         let index = list.iter().rposition(|(its, _)| *its == image)?;
         let (_, instance) = list.remove(index)?;
@@ -71,7 +75,7 @@ impl Idle {
         Some(instance)
     }
 
-    pub(crate) fn put(&self, image: ImageId, instance: Instance) {
+    pub(crate) fn put(&self, image: ImageId, instance: T) {
         let mut list = self.list().lock();
         // Counted first: there is never one more than the pool has slots for.
         let oldest = if list.len() >= LIST || self.count.fetch_add(1, Ordering::Relaxed) >= self.most {

@@ -3,6 +3,7 @@
 use crate::{
     Wasmtime,
     exposed::{self, Exposed},
+    guard::Restorer,
     host::Host,
     idle::ImageId,
     pool::Pool,
@@ -89,9 +90,15 @@ impl Inner {
 
     /// An instance that has ended well.
     pub(crate) fn put(&self, mut instance: Instance) {
-        if let (Some(first), Some(pages)) = (&self.first_state, &self.pool.pages)
-            && instance.restore(first, pages, &self.pool.guards, self.pool.keep_resident)
-        {
+        let (Some(first), Some(pages)) = (&self.first_state, &self.pool.pages) else {
+            return;
+        };
+        let restorer = Restorer {
+            pages,
+            guards: &self.pool.guards,
+            most: self.pool.keep_resident,
+        };
+        if instance.restore(first, &restorer) {
             self.pool.idle.put(self.id, instance);
         }
     }

@@ -88,8 +88,8 @@ impl CacheStore for Store {
 const GUEST_STACK: usize = 512 << 10;
 const FIBER_STACK: usize = GUEST_STACK + (256 << 10);
 
-/// Changes with what [`exposed::expose`] makes of a module.
-const PREPARED: u32 = 1;
+/// Changes with what [`exposed::expose`] makes of a module and [`component::keep::prepare`] of a component.
+const PREPARED: u32 = 2;
 
 /// Whether pages may leave for swap. Wasmtime finds the written pages of a finished instance among those that are present:
 /// one that went to swap would keep what the guest wrote, for the next guest in that slot.
@@ -116,7 +116,8 @@ impl Wasmtime {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let pool = Arc::new(Pool::new(options.sandboxes, options.keep_resident, threads));
         // One more: an image's first state is read from an instance when it is loaded.
-        let total = options.sandboxes + u32::try_from(pool.idle.most()).unwrap_or(0) + 1;
+        let idle = pool.idle.most() + pool.components.most();
+        let total = options.sandboxes + u32::try_from(idle).unwrap_or(0) + pool::PRISTINE + 1;
         let mut slots = PoolingAllocationConfig::new();
         slots
             .total_core_instances(total.saturating_mul(component::MOST_INSTANCES))
@@ -191,7 +192,8 @@ impl Wasmtime {
                 module.serialize()
             }
             Precompiled::Component => {
-                let component = Component::new(&self.engine, code.bytes).map_err(refused)?;
+                let component =
+                    Component::new(&self.engine, component::keep::prepare(code.bytes)).map_err(refused)?;
                 component::Loaded::new(self, &component).map_err(refused)?;
                 component.serialize()
             }
@@ -225,7 +227,7 @@ impl Engine for Wasmtime {
         let path = format!("/proc/self/fd/{}", artefact.file.as_raw_fd());
         let kind = wasmtime::Engine::detect_precompiled_file(&path).map_err(refused)?;
         if kind == Some(Precompiled::Component) {
-            return Ok(Arc::new(self.load_component(&path).map_err(refused)?));
+            return Ok(Arc::new(self.load_component(&path).map_err(refused)?.remember()));
         }
         // SAFETY: `Artefact` promises that the file is what an engine of this fingerprint compiled: its content was
         // compared, through this descriptor, with the digest recorded then, and nobody writes to it afterwards.

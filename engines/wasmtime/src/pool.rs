@@ -1,16 +1,19 @@
 //! What all sandboxes of an engine share: the places, and the instances between two requests.
 
-use crate::{guard::Guards, idle::Idle, pages::Pages};
+use crate::{component, guard::Guards, idle::Idle, pages::Pages, sandbox};
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
 };
 
 pub(crate) struct Pool {
-    /// Places of the sandboxes that live, against all there are.
-    taken: AtomicU32,
-    total: u32,
-    pub(crate) idle: Idle,
+    sandboxes: Arc<Places>,
+    /// Of instances that never run.
+    pristine: Arc<Places>,
+    /// Instances of modules,
+    pub(crate) idle: Idle<sandbox::Instance>,
+    /// and of components, that are as new ones.
+    pub(crate) components: Idle<component::Instance>,
     pub(crate) guards: Arc<Guards>,
     /// None where the kernel cannot tell which pages were written: then every instance is a new one.
     pub(crate) pages: Option<Pages>,
@@ -22,20 +25,48 @@ impl Pool {
     pub(crate) fn new(total: u32, keep_resident: usize, threads: usize) -> Self {
         let idle = Idle::new(threads);
         Self {
-            taken: AtomicU32::new(0),
-            total,
-            guards: Arc::new(Guards::new(idle.most())),
+            sandboxes: Places::new(total),
+            pristine: Places::new(PRISTINE),
+            guards: Arc::new(Guards::new(2 * idle.most())),
             idle,
+            components: Idle::new(threads),
             pages: Pages::open(),
             keep_resident,
         }
     }
 
     /// So many places at once: one for each memory.
-    pub(crate) fn take(self: &Arc<Self>, places: u32) -> Option<Place> {
+    pub(crate) fn take(&self, places: u32) -> Option<Place> {
+        self.sandboxes.take(places)
+    }
+
+    /// A place for an instance that never runs.
+    pub(crate) fn take_kept(&self) -> Option<Place> {
+        self.pristine.take(1)
+    }
+}
+
+/// Components whose first state is kept at once; others are made anew for each request.
+pub(crate) const PRISTINE: u32 = 256;
+
+/// Those that are taken, against all there are.
+struct Places {
+    taken: AtomicU32,
+    total: u32,
+}
+
+impl Places {
+    fn new(total: u32) -> Arc<Self> {
+        Arc::new(Self {
+            taken: AtomicU32::new(0),
+            total,
+        })
+    }
+
+    fn take(self: &Arc<Self>, places: u32) -> Option<Place> {
         let taken = self.taken.fetch_add(places, Ordering::Relaxed);
         let place = Place {
-            pool: self.clone(),
+            of: self.clone(),
             places,
         };
         (taken.saturating_add(places) <= self.total).then_some(place)
@@ -44,12 +75,12 @@ impl Pool {
 
 /// A sandbox's places, given back when dropped.
 pub(crate) struct Place {
-    pool: Arc<Pool>,
+    of: Arc<Places>,
     places: u32,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.pool.taken.fetch_sub(self.places, Ordering::Relaxed);
+        self.of.taken.fetch_sub(self.places, Ordering::Relaxed);
     }
 }

@@ -1,10 +1,10 @@
 //! One instance, from its first instruction to its last.
 
 use crate::{
-    guard::{Guard, Guards},
+    guard::{Area, Guard, Restorer},
     host::Host,
     image::{FirstState, Inner},
-    pages::{self, Pages, Restored},
+    pages,
     pool::Place,
     turn,
 };
@@ -57,7 +57,12 @@ impl Running {
     pub(crate) fn new(image: &Arc<Inner>, grant: &Arc<Grant>, input: Input, place: Place) -> Self {
         let command = Command::new(grant.clone(), input);
         let state = State::Active(match image.take() {
-            Some(instance) => Box::pin(serve(instance, command)),
+            Some(instance) if command.is_incomplete() => Box::pin(serve(instance, command)),
+            Some(mut instance) => {
+                // The shorter way for nearly all: a future is made, moved and freed for each request.
+                instance.store.data_mut().begin(command);
+                Box::pin(run(instance))
+            }
             None => Box::pin(first(image.clone(), command)),
         });
         Self {
@@ -171,7 +176,6 @@ async fn serve(mut instance: Instance, mut command: Command) -> Ended {
             instance: Some(instance),
         };
     }
-    turn::memory(instance.memory.data_size(&instance.store) as u64);
     instance.store.data_mut().begin(command);
     run(instance).await
 }
@@ -202,6 +206,7 @@ async fn again(image: Arc<Inner>, mut instance: Instance, mut command: Command) 
 }
 
 async fn run(mut instance: Instance) -> Ended {
+    turn::memory(instance.memory.data_size(&instance.store) as u64);
     turn::started();
     let result = instance.start.call_async(&mut instance.store, ()).await;
     end(instance, result)
@@ -265,35 +270,19 @@ impl Instance {
     }
 
     /// Makes it what it was. If that fails, it is of no use.
-    pub(crate) fn restore(
-        &mut self,
-        to: &FirstState,
-        pages: &Pages,
-        guards: &Arc<Guards>,
-        most: usize,
-    ) -> bool {
+    pub(crate) fn restore(&mut self, to: &FirstState, restorer: &Restorer<'_>) -> bool {
         let globals = self.globals.iter().zip(&to.globals);
         let globals = globals.fold(true, |good, (global, value)| {
             good && global.set(&mut self.store, *value).is_ok()
         });
-        let memory = self.memory.data_mut(&mut self.store);
-        if !globals || memory.len() != to.size {
-            return false;
-        }
-        if let Some(guard) = &self.guard
-            && guard.restore(memory, &to.image, to.at)
-        {
-            return true;
-        }
-        let Restored::All(written) = pages.restore(memory, &to.image, to.at, most) else {
-            return false;
-        };
-        match (&mut self.guard, written) {
-            (Some(guard), written) => guard.learn(written),
-            (None, Some(written)) => self.guard = Guard::new(guards, &mut self.store, self.memory, written),
-            (None, None) => {}
-        }
-        true
+        let area = Area::new(
+            self.memory.data_ptr(&self.store),
+            self.memory.data_size(&self.store),
+        );
+        // SAFETY: the memory is that of this store's instance, whose code does not run; the handle is ours alone.
+        globals
+            && area.size == to.size
+            && unsafe { restorer.restore(&mut self.guard, &mut self.store, area, (&to.image, to.at)) }
     }
 }
 

@@ -133,6 +133,43 @@ fn every_request_has_a_fresh_instance() {
 }
 
 #[test]
+fn an_instance_that_is_kept_shows_nothing_of_earlier_requests() {
+    let image = guest::image(&engine(1), &code("http-component"));
+    let first = answer(&image, "trace 0");
+    for number in 0..400 {
+        assert_eq!(
+            answer(&image, &format!("trace {number}")),
+            first,
+            "before {number}"
+        );
+        match number % 29 {
+            5 => assert!(matches!(fault(&image, "trap"), Fault::Trap { .. })),
+            6 => drop(Running::spawn(&image, &grant(), b"trace 3")),
+            7 => {
+                let mut dropped = Running::spawn(&image, &grant(), b"sleep");
+                assert!(dropped.turn().is_none(), "it sleeps");
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn several_instances_are_kept_apart() {
+    let image = guest::image(&engine(8), &code("http-component"));
+    let first = answer(&image, "trace 0");
+    for round in 0..50 {
+        let mut all: Vec<_> = (0..8)
+            .map(|n| Running::spawn(&image, &grant(), format!("trace {}", round * 8 + n).as_bytes()))
+            .collect();
+        for running in &mut all {
+            running.finish().expect("it answers");
+            assert_eq!(running.said().text(), first);
+        }
+    }
+}
+
+#[test]
 fn a_request_to_another_host_is_denied() {
     let image = guest::image(&engine(1), &code("http-component"));
     assert_eq!(answer(&image, "outgoing"), "ErrorCode::HttpRequestDenied");

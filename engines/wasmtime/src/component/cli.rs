@@ -24,8 +24,8 @@ fn exit(code: i32) -> Result<()> {
 
 pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
     functions!(linker.instance("wasi:cli/environment@0.2.0")? {
-        "get-environment" => |host| Ok((host.command.variables(),));
-        "get-arguments" => |host| Ok((host.command.words(),));
+        "get-environment" => |host| Ok((host.command()?.variables(),));
+        "get-arguments" => |host| Ok((host.command()?.words(),));
         "initial-cwd" => |_host| Ok((None::<String>,));
     });
     functions!(linker.instance("wasi:cli/exit@0.2.0")? {

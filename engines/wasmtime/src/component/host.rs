@@ -5,14 +5,15 @@ use super::{
     outgoing::Exchanges,
     table::{Source, Table},
 };
-use crate::turn;
+use crate::{guard::Area, turn};
 use contract::ByteSize;
 use wasi::{Command, Incoming};
-use wasmtime::ResourceLimiter;
+use wasmtime::{Error, ResourceLimiter, Result};
 
 /// The request, what the guest holds of it, and the account of its memories.
 pub(crate) struct Host {
-    pub(crate) command: Command,
+    /// None between two requests.
+    command: Option<Command>,
     pub(crate) table: Table,
     /// What became of the responses that it made; a command makes none.
     pub(crate) bodies: Bodies,
@@ -24,27 +25,93 @@ pub(crate) struct Host {
     memory: u64,
     limit: ByteSize,
     refused: bool,
+    /// Whether the guest has called the host.
+    touched: bool,
+    /// Its one memory, if the keeper has told.
+    area: Option<Area>,
+    /// Handles that a guest of this instance ever had at once.
+    handles: usize,
+}
+
+/// Of the instance whose first state is kept.
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            command: None,
+            table: Table::default(),
+            bodies: Bodies::default(),
+            exchanges: Exchanges::default(),
+            streams: false,
+            memory: 0,
+            limit: ByteSize(u64::MAX),
+            refused: false,
+            touched: false,
+            area: None,
+            handles: 0,
+        }
+    }
 }
 
 impl Host {
     pub(crate) fn new(command: Command, streams: bool) -> Self {
-        Self {
-            limit: command.grant().limits.memory,
-            command,
-            table: Table::default(),
-            bodies: Bodies::default(),
-            exchanges: Exchanges::default(),
-            streams,
-            memory: 0,
-            refused: false,
-        }
+        let mut host = Self::default();
+        host.begin(command, streams);
+        host
+    }
+
+    /// Begins a request, in a new instance or in one that is as a new one.
+    pub(crate) fn begin(&mut self, command: Command, streams: bool) {
+        self.limit = command.grant().limits.memory;
+        self.command = Some(command);
+        self.streams = streams;
+        turn::memory(self.memory);
+    }
+
+    /// Ends it: nothing of it is left here. Whether the guest has left nothing either, neither handles nor memory that grew.
+    pub(crate) fn end(&mut self) -> bool {
+        let clean = self.table.is_empty() && self.area.is_some_and(|area| area.size as u64 == self.memory);
+        *self = Self {
+            memory: self.memory,
+            area: self.area,
+            handles: self.handles.max(self.table.most()),
+            ..Self::default()
+        };
+        clean
+    }
+
+    /// What the guest asks for beyond its component.
+    pub(crate) fn command(&mut self) -> Result<&mut Command> {
+        let none = || Error::msg("the guest runs without a request");
+        self.command.as_mut().ok_or_else(none)
+    }
+
+    /// Handles that a guest of this instance ever had at once, or more.
+    pub(crate) fn handles(&self) -> usize {
+        self.handles
+    }
+
+    pub(crate) fn touch(&mut self) {
+        self.touched = true;
+    }
+
+    pub(crate) fn touched(&self) -> bool {
+        self.touched
+    }
+
+    pub(crate) fn set_memory(&mut self, area: Area) {
+        self.area = Some(area);
+    }
+
+    /// Its one memory, if the keeper has told.
+    pub(crate) fn area(&self) -> Option<Area> {
+        self.area
     }
 
     /// The body that an input stream reads.
     pub(crate) fn incoming(&mut self, source: Source) -> Option<&mut Incoming> {
         match source {
             Source::Nothing => None,
-            Source::Body => Some(self.command.body()),
+            Source::Body => self.command.as_mut().map(Command::body),
             Source::Reply(number) => self.exchanges.reply(number),
         }
     }

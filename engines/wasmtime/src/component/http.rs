@@ -468,7 +468,7 @@ impl Host {
     }
 
     pub(crate) fn write_response(&mut self, number: usize, bytes: Bytes) -> Result<()> {
-        let limit = self.command.grant().limits.response_body;
+        let limit = self.command()?.grant().limits.response_body;
         let body = self.bodies.bodies.get_mut(number).ok_or_else(mistaken)?;
         body.length += bytes.len() as u64;
         self.bodies.written = self.bodies.written.saturating_add(bytes.len());
@@ -500,9 +500,9 @@ impl Host {
         let body = self.bodies.bodies.get_mut(number).ok_or_else(mistaken)?;
         let bytes = mem::take(&mut body.waiting);
         let trailers = mem::take(&mut body.trailers);
-        self.command.send(bytes.into()).map_err(stop)?;
+        self.command()?.send(bytes.into()).map_err(stop)?;
         if !trailers.entries.is_empty() {
-            self.command.trail(trailers.listed());
+            self.command()?.trail(trailers.listed());
         }
         Ok(())
     }
@@ -527,7 +527,7 @@ impl Host {
             return Err(mistaken());
         };
         let declared = response.headers.content_length();
-        self.command.answer(ResponseHead {
+        self.command()?.answer(ResponseHead {
             status: response.status,
             headers: response.headers.listed(),
         });
@@ -785,8 +785,8 @@ impl Host {
         Ok(Some(Ok(Ok(Some(self.shown(headers)?)))))
     }
 
-    fn method(&self) -> Method {
-        match self.command.head().method() {
+    fn method(&mut self) -> Result<Method> {
+        Ok(match self.command()?.head().method() {
             "GET" => Method::Get,
             "HEAD" => Method::Head,
             "POST" => Method::Post,
@@ -797,7 +797,7 @@ impl Host {
             "TRACE" => Method::Trace,
             "PATCH" => Method::Patch,
             other => Method::Other(other.to_owned()),
-        }
+        })
     }
 }
 
@@ -857,19 +857,19 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
             Ok((host.fields(headers)?,))
         };
 
-        "[method]incoming-request.method" => |host, _this: Resource<IncomingRequest>| Ok((host.method(),));
+        "[method]incoming-request.method" => |host, _this: Resource<IncomingRequest>| Ok((host.method()?,));
         "[method]incoming-request.path-with-query" => |host, _this: Resource<IncomingRequest>|
-            Ok((Some(host.command.head().target().to_owned()),));
+            Ok((Some(host.command()?.head().target().to_owned()),));
         "[method]incoming-request.scheme" => |host, _this: Resource<IncomingRequest>| {
-            let secure = host.command.head().origin.secure;
+            let secure = host.command()?.head().origin.secure;
             Ok((Some(if secure { Scheme::Https } else { Scheme::Http }),))
         };
         "[method]incoming-request.authority" => |host, _this: Resource<IncomingRequest>| {
-            let authority = host.command.head().header("host");
+            let authority = host.command()?.head().header("host");
             Ok((authority.map(|name| String::from_utf8_lossy(name).into_owned()),))
         };
         "[method]incoming-request.headers" => |host, _this: Resource<IncomingRequest>| {
-            let headers = Headers::of(host.command.head());
+            let headers = Headers::of(host.command()?.head());
             Ok((host.fields(headers)?,))
         };
         "[method]incoming-request.consume" => |host, this: Resource<IncomingRequest>| Ok((host.consume(&this)?,));

@@ -67,7 +67,10 @@ impl Host {
     /// How much may be written.
     fn poll_output(&mut self, to: Target, waker: &Waker) -> Poll<Result<usize, BodyError>> {
         match to {
-            Target::Response(number) if self.is_answer(number) => self.command.poll_room(waker),
+            Target::Response(number) if self.is_answer(number) => match self.command() {
+                Ok(command) => command.poll_room(waker),
+                Err(_) => Poll::Ready(Err(BodyError::Gone)),
+            },
             Target::Request(number) => match self.exchanges.upload(number) {
                 Some(upload) => upload.poll_room(waker),
                 None => Poll::Ready(Err(BodyError::Gone)),
@@ -91,9 +94,9 @@ impl Host {
 
     fn write(&mut self, to: &Resource<OutputStream>, bytes: Bytes) -> Result<Result<(), StreamError>> {
         match self.table.target(to)? {
-            Target::Log => self.command.log(&bytes),
+            Target::Log => self.command()?.log(&bytes),
             Target::Output => self
-                .command
+                .command()?
                 .write(&bytes)
                 .map_err(|fault| Error::new(wasi::Stop::Fault(fault)))?,
             Target::Response(number) => self.write_response(number, bytes)?,
@@ -145,7 +148,7 @@ impl Host {
     fn flush(&mut self, stream: &Resource<OutputStream>) -> Result<Result<(), StreamError>> {
         if let Target::Response(number) = self.table.target(stream)? {
             self.flush_response(number)?;
-            self.command.flush();
+            self.command()?.flush();
         }
         Ok(Ok(()))
     }

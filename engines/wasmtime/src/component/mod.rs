@@ -3,33 +3,31 @@
 //! The host is ours and small: [`io`], [`cli`] and [`http`] are what a function needs to read its request and to answer it;
 //! [`absent`] is what libcs link and no sandbox has. A guest's handles stand for objects of one bounded [`table`].
 //!
-//! Every request gets a new instance: a component's instances, tables and handles are not within the host's reach, so none
-//! of it could be put back. A component may have several memories and tables; it takes as many places of the pool as its
-//! memories need.
+//! An instance is put back to its first state for the next request if its component could be prepared for that ([`keep`]), and if
+//! its guest has dropped all handles. All others are made anew. A component may have several memories and tables; it takes
+//! as many places of the pool as its memories need.
 
 mod absent;
 mod cli;
 mod host;
 mod http;
 mod io;
+pub(crate) mod keep;
 mod outgoing;
+mod sandbox;
 mod table;
 
-use crate::{
-    Wasmtime,
-    pool::{Place, Pool},
-    sandbox::{complete, conclude, preemptible},
-    turn,
-};
-use contract::{ByteSize, Fault, Grant, Image, Input, Sandbox, SpawnError, Step, Usage};
+use crate::{Wasmtime, guard::Area, idle::ImageId, pool::Pool};
+use contract::{ByteSize, Grant, Image, Input, Sandbox, SpawnError};
 pub(crate) use host::Host;
-use std::{future::Future, pin::Pin, sync::Arc, task::Waker, time::Instant};
+pub(crate) use sandbox::Instance;
+use sandbox::Pristine;
+use std::sync::Arc;
 use table::{Object, Source, Target};
-use wasi::Command;
 use wasmtime::{
-    Engine, Error, Result, Store, StoreContextMut,
+    Engine, Error, Result, StoreContextMut,
     component::{
-        Component, ComponentExportIndex, Instance, InstancePre, Linker, Resource,
+        Component, ComponentExportIndex, InstancePre, Linker, Resource, ResourceType, WasmList,
         types::{ComponentFunc, ComponentItem, Type},
     },
 };
@@ -62,6 +60,7 @@ macro_rules! define {
             $name,
             move |mut store: wasmtime::StoreContextMut<'_, $crate::component::host::Host>, ($($argument,)*): ($($type,)*)| {
                 let $host = store.data_mut();
+                $host.touch();
                 $body
             },
         )?;)*
@@ -70,7 +69,10 @@ macro_rules! define {
 
 use {define, functions};
 
-/// The destructor of every resource type.
+/// Mark of the keeper's resource type.
+struct Token;
+
+/// The destructor of every other resource type.
 fn forget(mut store: StoreContextMut<'_, Host>, number: u32) -> Result<()> {
     let host = store.data_mut();
     match host.table.remove(number) {
@@ -101,6 +103,24 @@ pub(crate) fn linker(engine: &Engine) -> Result<Linker<Host>> {
     cli::link(&mut linker)?;
     http::link(&mut linker)?;
     absent::link(&mut linker)?;
+    let mut root = linker.root();
+    root.func_wrap(
+        keep::MEMORY,
+        |mut store: StoreContextMut<'_, Host>, (pages, begin, handle): (u32, WasmList<u8>, u32)| {
+            let begin = begin.as_le_slice(&store).as_ptr().cast_mut();
+            // Where Wasmtime itself takes handles, their order could not be put back.
+            if handle == 1 {
+                store
+                    .data_mut()
+                    .set_memory(Area::new(begin, (pages as usize) << 16));
+            }
+            Ok(())
+        },
+    )?;
+    root.resource(keep::TOKEN, ResourceType::host::<Token>(), |_, _| Ok(()))?;
+    root.func_wrap(keep::TAKE, |_: StoreContextMut<'_, Host>, (): ()| {
+        Ok((Resource::<Token>::new_own(0),))
+    })?;
     Ok(linker)
 }
 
@@ -128,6 +148,25 @@ struct Inner {
     entry: ComponentExportIndex,
     pool: Arc<Pool>,
     places: u32,
+    /// The functions of its keeper, if it has one.
+    keeper: Option<Keeper>,
+    id: ImageId,
+    /// None if no instance can be put back.
+    pristine: Option<Pristine>,
+}
+
+/// See [`keep`].
+struct Keeper {
+    begin: ComponentExportIndex,
+    restore: ComponentExportIndex,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.pristine.is_some() {
+            self.pool.components.forget(self.id);
+        }
+    }
 }
 
 fn refused<T>(what: impl Into<String>) -> Result<T> {
@@ -164,8 +203,22 @@ impl Loaded {
                 entry,
                 pool: engine.pool.clone(),
                 places: needs.num_memories.max(tables).max(1),
+                keeper: component
+                    .get_export_index(None, keep::BEGIN)
+                    .zip(component.get_export_index(None, keep::RESTORE))
+                    .map(|(begin, restore)| Keeper { begin, restore }),
+                id: engine.pool.components.image(),
+                pristine: None,
             }),
         })
+    }
+
+    /// Keeps an instance in its first state, so that others can be put back to it.
+    pub(crate) fn remember(mut self) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.pristine = Pristine::make(inner);
+        }
+        self
     }
 }
 
@@ -222,90 +275,8 @@ impl Image for Loaded {
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         match self.inner.pool.take(self.inner.places) {
-            Some(place) => Ok(Box::new(Running {
-                future: Some(Box::pin(serve(
-                    self.inner.clone(),
-                    Command::new(grant.clone(), input),
-                ))),
-                usage: Usage::default(),
-                _place: place,
-            })),
+            Some(place) => Ok(Box::new(sandbox::Running::new(&self.inner, grant, input, place))),
             None => Err(SpawnError::Exhausted(input)),
-        }
-    }
-}
-
-type Serving = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
-
-struct Running {
-    /// None when it is over.
-    future: Option<Serving>,
-    usage: Usage,
-    // Last: the place is free once the instance is gone.
-    _place: Place,
-}
-
-impl Sandbox for Running {
-    fn run(&mut self, waker: &Waker, until: Instant) -> Step {
-        let Some(future) = &mut self.future else {
-            let reason = "it was run after its end".into();
-            return Step::Fault(Fault::Trap { reason }, self.usage);
-        };
-        match turn::poll(future.as_mut(), waker, until, &mut self.usage) {
-            Err(step) => step,
-            Ok(result) => {
-                self.future = None;
-                match result {
-                    Ok(()) => Step::Done(self.usage),
-                    Err(fault) => Step::Fault(fault, self.usage),
-                }
-            }
-        }
-    }
-
-    fn usage(&self) -> Usage {
-        self.usage
-    }
-}
-
-/// One request in a new instance.
-async fn serve(image: Arc<Inner>, mut command: Command) -> Result<(), Fault> {
-    if image.world == World::Command {
-        complete(&mut command).await?;
-    }
-    let host = Host::new(command, image.world == World::Command);
-    let mut store = Store::new(image.instance.engine(), host);
-    store.limiter(|host| host);
-    store.set_hostcall_fuel(MOST_COPIED);
-    store.set_max_component_handles(MOST_HANDLES);
-    preemptible(&mut store);
-    let result = match image.instance.instantiate_async(&mut store).await {
-        Ok(instance) => {
-            turn::started();
-            call(&image, instance, &mut store).await
-        }
-        Err(error) => Err(error),
-    };
-    let host = store.data_mut();
-    conclude(host.refused(), result, |code| match (image.world, code) {
-        (World::Command, code) => host.command.finish(code),
-        (World::Proxy, 0) => host.concluded(),
-        (World::Proxy, code) => Err(Fault::Exit { code }),
-    })
-}
-
-async fn call(image: &Inner, instance: Instance, store: &mut Store<Host>) -> Result<()> {
-    match image.world {
-        World::Command => {
-            let run = instance.get_typed_func::<(), (Result<(), ()>,)>(&mut *store, &image.entry)?;
-            let (result,) = run.call_async(&mut *store, ()).await?;
-            result.map_err(|()| Error::new(wasi::Stop::Exit(1)))
-        }
-        World::Proxy => {
-            type Arguments = (Resource<http::IncomingRequest>, Resource<http::ResponseOutparam>);
-            let handle = instance.get_typed_func::<Arguments, ()>(&mut *store, &image.entry)?;
-            let arguments = store.data_mut().arguments()?;
-            handle.call_async(&mut *store, arguments).await
         }
     }
 }

@@ -97,7 +97,7 @@ impl Host {
         request: OutgoingRequest,
         patience: [Option<u64>; 3],
     ) -> Result<Result<Sent, ErrorCode>> {
-        let services = self.command.services();
+        let services = self.command()?.services();
         let Some(session) = services.and_then(|services| services.get("http")).cloned() else {
             self.command
                 .note("a request was not sent: the manifest grants no host");

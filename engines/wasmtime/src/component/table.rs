@@ -114,6 +114,8 @@ impl Object {
 pub(crate) struct Table {
     objects: slab::Slab<Object>,
     bytes: usize,
+    /// Objects that there ever were at once.
+    most: usize,
 }
 
 fn message(text: &'static str) -> wasmtime::Error {
@@ -121,12 +123,22 @@ fn message(text: &'static str) -> wasmtime::Error {
 }
 
 impl Table {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// Objects that there ever were at once: no guest has had more handles.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     pub(crate) fn push<T: 'static>(&mut self, object: Object) -> Result<Resource<T>> {
         if self.objects.len() >= MOST_OBJECTS {
             return Err(message("it holds too many handles"));
         }
         self.charge(0, object.bytes())?;
         let key = self.objects.insert(object);
+        self.most = self.most.max(self.objects.len());
         let number = u32::try_from(key).map_err(|_| message("it holds too many handles"))?;
         Ok(Resource::new_own(number))
     }

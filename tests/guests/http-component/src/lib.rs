@@ -19,6 +19,8 @@ use wasip2::{
 };
 
 static CALLS: AtomicU32 = AtomicU32::new(0);
+/// Zero in a new instance.
+static SCRATCH: [AtomicU32; 64 << 10] = [const { AtomicU32::new(0) }; 64 << 10];
 
 struct Component;
 
@@ -33,6 +35,7 @@ impl Guest for Component {
         let calls = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
         match asked.split_whitespace().next().unwrap_or_default() {
             "count" => answer(outparam, 200, &format!("{calls}")),
+            "trace" => answer(outparam, 200, &trace(calls, &asked)),
             "echo" => answer(outparam, 200, &asked),
             "describe" => answer(outparam, 201, &describe(&request)),
             "fields" => answer(outparam, 200, &fields(&request)),
@@ -101,6 +104,27 @@ impl Guest for Component {
             other => answer(outparam, 404, other),
         }
     }
+}
+
+/// What of an earlier request can be seen here; and then leaves traces of its own, others for each number.
+fn trace(calls: u32, asked: &str) -> String {
+    let number: usize = asked.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    let dirty = SCRATCH.iter().filter(|word| word.load(Ordering::Relaxed) != 0).count();
+    let mut fields: Vec<_> = (0..8).map(|_| Fields::new()).collect();
+    let handles: Vec<_> = fields.iter().map(Fields::handle).collect();
+    for n in 0..number % 40 {
+        SCRATCH[(n * number * 1_031) % SCRATCH.len()].store(1, Ordering::Relaxed);
+    }
+    for n in 0..8 {
+        drop(fields.swap_remove((number / (n + 1)) % fields.len()));
+    }
+    if number % 13 == 12 {
+        std::mem::forget(Fields::new());
+    }
+    if number % 17 == 16 {
+        std::hint::black_box(Vec::leak(vec![1_u8; 3 << 20]));
+    }
+    format!("{calls} {dirty} {handles:?}")
 }
 
 fn read(request: &IncomingRequest) -> Vec<u8> {
