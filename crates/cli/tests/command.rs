@@ -943,7 +943,9 @@ fn secret_node() -> FakeNode {
             json!({ "secrets": [secret(None, &[]), secret(Some("shop"), &["shop.resize", "shop.thumb"])] }),
         ),
         ("PUT", "/v1/secrets/KEY") => Answer::Json(200, secret(None, &[])),
-        ("PUT", "/v1/secrets/KEY?application=shop") => Answer::Json(200, secret(Some("shop"), &["shop.resize"])),
+        ("PUT", "/v1/secrets/KEY?application=shop") => {
+            Answer::Json(200, secret(Some("shop"), &["shop.resize"]))
+        }
         ("DELETE", "/v1/secrets/KEY?force=true" | "/v1/secrets/KEY?application=shop&force=true") => {
             Answer::Json(200, json!(null))
         }

@@ -547,10 +547,7 @@ fn host(name: &str) -> Result<(), Broken> {
     if name.contains("://") || name.contains('/') {
         broken(reason, "write the name alone, without a scheme or path")
     } else if name.contains(':') {
-        broken(
-            reason,
-            "write it without a port: any port is meant",
-        )
+        broken(reason, "write it without a port: any port is meant")
     } else if name.contains('*') {
         broken(
             reason,

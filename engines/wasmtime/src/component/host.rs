@@ -13,7 +13,7 @@ use wasmtime::{Error, ResourceLimiter, Result};
 /// The request, what the guest holds of it, and the account of its memories.
 pub(crate) struct Host {
     /// None between two requests.
-    command: Option<Command>,
+    pub(super) command: Option<Command>,
     pub(crate) table: Table,
     /// What became of the responses that it made; a command makes none.
     pub(crate) bodies: Bodies,

@@ -99,7 +99,7 @@ impl Host {
     ) -> Result<Result<Sent, ErrorCode>> {
         let services = self.command()?.services();
         let Some(session) = services.and_then(|services| services.get("http")).cloned() else {
-            self.command
+            self.command()?
                 .note("a request was not sent: the manifest grants no host");
             return Ok(Err(ErrorCode::HttpRequestDenied));
         };
@@ -130,7 +130,7 @@ impl Host {
             patience: first_byte
                 .map(|first_byte| Duration::from_nanos(first_byte.saturating_add(connect.unwrap_or(0)))),
             pause: between_bytes.map(Duration::from_nanos),
-            caller: caller(self.command.head()),
+            caller: caller(self.command()?.head()),
         };
         Ok(Ok(Sent::Calling(session.call(call))))
     }
@@ -142,9 +142,11 @@ impl Host {
             let Poll::Ready(result) = calling.as_mut().poll(&mut Context::from_waker(waker)) else {
                 return Ok(Poll::Pending);
             };
-            if let Err(error @ (CallError::Denied(_) | CallError::Unset(_))) = &result {
+            if let Err(error @ (CallError::Denied(_) | CallError::Unset(_))) = &result
+                && let Some(command) = &mut self.command
+            {
                 // Whoever can mend it does not see what the guest sees.
-                self.command.note(&format!("a request was not sent: {error}"));
+                command.note(&format!("a request was not sent: {error}"));
             }
             *sent = Sent::Over(Box::new(result));
         }
