@@ -1,6 +1,6 @@
 //! The API as a client sees it: over TCP, with the real registry, store, engine and logs behind it.
 
-use admin::{NodeInfo, State, wire};
+use admin::{Audit, NodeInfo, State, wire};
 use calls::{CallId, Calls, Finished, Outcome, Timestamp, Verdict};
 use contract::{Digest, Problem, RequestId};
 use engine_wasmtime::Wasmtime;
@@ -25,6 +25,7 @@ use telemetry::{
     metrics::Metrics,
 };
 use tempfile::TempDir;
+use tenants::Tenants;
 use tokio::{net::TcpListener, sync::oneshot};
 
 /// One for all tests: each reserves address space.
@@ -62,6 +63,7 @@ impl Node {
             ..calls::Options::default()
         };
         let calls = Calls::open(store.clone(), options, Timestamp(0), || {}).unwrap();
+        let tenants = Arc::new(Tenants::open(store.clone()).unwrap());
         let registry = registry(store, folder.path());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -73,6 +75,8 @@ impl Node {
         let state = State {
             agenda: triggers::Agenda::default(),
             registry: Arc::new(registry),
+            tenants,
+            audit: Audit::open(&folder.path().join("audit.log")).unwrap(),
             logs: logs.clone(),
             calls: Some(calls.clone()),
             metrics,

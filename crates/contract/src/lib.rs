@@ -38,8 +38,10 @@ pub use fault::Fault;
 pub use grant::{Grant, Limits, Protocol, is_reserved_variable};
 pub use head::{Head, HeadBuilder, Origin};
 pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tail};
-pub use names::{Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber};
-pub use policy::{Admission, Job, Load, Policy, Rank, Refusal, Stop, Time};
+pub use names::{
+    ApplicationId, Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber,
+};
+pub use policy::{Admission, Job, Load, Policy, Quota, Rank, Refusal, Stop, Time};
 pub use problem::Problem;
 pub use request::{Body, BodyError, BodyStream, Input, ResponseHead, ResponseSink, Trailers};
 pub use service::{Call, CallError, Calling, Reply, Service, Services, Session};

@@ -6,7 +6,7 @@ use crate::{
 };
 use bytes::Bytes;
 use calls::CallId;
-use contract::{Fault, FunctionRef, Head, Origin, Problem, RequestId, Trailers, VersionNumber};
+use contract::{Fault, FunctionRef, Head, Name, Origin, Problem, RequestId, Trailers, VersionNumber};
 use lambda::{Claim, Invoke, Rejection};
 use rustix::{
     fd::OwnedFd,
@@ -95,8 +95,8 @@ pub(crate) enum Goal {
     Run(Arc<Target>),
     /// To be answered this, if it was signed by somebody who may know.
     Tell(Box<(Claim, Rejection)>),
-    /// To be published: it holds events.
-    Publish,
+    /// To be published among the functions of this tenant: it holds events.
+    Publish(Option<Name>),
 }
 
 impl Goal {

@@ -13,8 +13,8 @@ use crate::{
 };
 use bytes::Bytes;
 use calls::SubmitError;
-use contract::{Body, CoreId, FunctionRef, Head, Origin, Problem, RequestId};
-use dispatcher::{Reader, Unrouted};
+use contract::{Body, CoreId, FunctionRef, Head, Name, Origin, Problem, Quota, Refusal, RequestId};
+use dispatcher::{Reader, Unrouted, Whose};
 use lambda::{Invoke, Keys, Kind, MAX_PAYLOAD, Rejection};
 use rustix::{buffer::spare_capacity, fd::OwnedFd, io::Errno};
 use slab::Slab;
@@ -154,7 +154,7 @@ const AHEAD: usize = 64 << 10;
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// Problems of requests that led to no function, as they are counted.
-const COUNTED: [&str; 13] = [
+const COUNTED: [&str; 18] = [
     "route-unknown",
     "route-method",
     "route-changing",
@@ -168,6 +168,11 @@ const COUNTED: [&str; 13] = [
     "event-loop",
     "event-fanout",
     "calls-size",
+    "token-invalid",
+    "token-expired",
+    "token-missing",
+    "role-missing",
+    "quota-rate",
 ];
 
 /// What a client is answered whose call was not kept.
@@ -185,6 +190,42 @@ fn not_kept(connection: &mut Connection, error: &SubmitError, id: RequestId, arr
             id,
             arrived,
         },
+    }
+}
+
+/// Lets a tenant's request in that may ask for what it asks for, and is within the tenant's rate.
+fn admitted(whose: Whose, is_route: bool, now: Instant) -> Result<Whose, Problem> {
+    whose.may_ask(is_route)?;
+    if let Some(tenant) = whose.tenant()
+        && let Err(retry_after) = tenant.allowance.request(now)
+    {
+        return Err(Problem::of_refusal(over_rate(retry_after)));
+    }
+    Ok(whose)
+}
+
+/// The same of an invocation by Lambda's API, which is counted once its signature was checked.
+fn within_rate(target: &Target, now: Instant) -> Result<(), Rejection> {
+    let counted = target
+        .allowance()
+        .map_or(Ok(()), |allowance| allowance.request(now));
+    counted.map_err(|retry_after| Rejection::of_refusal(over_rate(retry_after)))
+}
+
+fn over_rate(retry_after: Duration) -> Refusal {
+    Refusal::Quota {
+        quota: Quota::Rate,
+        retry_after,
+    }
+}
+
+/// What the status of such a problem asks for beside it.
+fn challenge(problem: &Problem) -> Option<(&'static str, String)> {
+    match problem.status {
+        401 => Some(("WWW-Authenticate", "Bearer".to_owned())),
+        // A bucket of a second's requests is never emptier than that.
+        429 => Some(("Retry-After", "1".to_owned())),
+        _ => None,
     }
 }
 
@@ -644,7 +685,10 @@ impl Edge {
                 let rejection = claim.check(&body).err().unwrap_or(rejection);
                 return self.turn_away(connection, rejection, head.id, Framing::None, intake, dirty);
             }
-            Goal::Publish => return self.publish(connection, &head, &Bytes::from(body), intake, dirty),
+            Goal::Publish(tenant) => {
+                let message = (tenant.as_ref(), &*head, &Bytes::from(body));
+                return self.publish(connection, message, intake, dirty);
+            }
         };
         if !streams {
             return self.submit(connection, target, head, Bytes::from(body).into(), intake, dirty);
@@ -748,16 +792,34 @@ impl Edge {
             };
             return self.reply(connection, reply, framing, dirty);
         }
-        if later::name(head.path()).is_some() && self.options.later.is_some() {
-            return self.begin_later(connection, head, framing, ask, intake, dirty);
-        }
-        if events::is_events(head.path()) && self.options.later.is_some() {
-            return self.begin_events(connection, head, framing, ask, intake, dirty);
-        }
+        let whose = self.reader.whose(&mut head);
         if lambda::is_invoke(head.path()) {
-            return self.begin_invoke(connection, head, framing, ask, intake, dirty);
+            return self.begin_invoke(connection, (whose, head), framing, ask, intake, dirty);
         }
-        match self.reader.route(&mut head) {
+        let is_later = later::name(head.path()).is_some() && self.options.later.is_some();
+        let is_event = events::is_events(head.path()) && self.options.later.is_some();
+        let is_route = !is_later && !is_event && !head.path().starts_with("/function/");
+        let whose = match whose.and_then(|whose| admitted(whose, is_route, intake.now)) {
+            Ok(whose) => whose,
+            Err(problem) => {
+                self.count(&problem);
+                let reply = Reply::Problem {
+                    header: challenge(&problem),
+                    problem,
+                    id,
+                    arrived: intake.now,
+                };
+                return self.reply(connection, reply, framing, dirty);
+            }
+        };
+        let tenant = whose.name();
+        if is_later {
+            return self.begin_later(connection, (tenant, head), framing, ask, intake, dirty);
+        }
+        if is_event {
+            return self.begin_events(connection, (tenant, head), framing, ask, intake, dirty);
+        }
+        match self.reader.route(tenant, &mut head) {
             Err(unrouted) => {
                 let Unrouted { problem, allow } = *unrouted;
                 if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
@@ -779,18 +841,18 @@ impl Edge {
     fn begin_later(
         &mut self,
         connection: &mut Connection,
-        mut head: Box<Head>,
+        (tenant, mut head): (Option<&Name>, Box<Head>),
         framing: Framing,
         ask: bool,
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
         let name = later::name(head.path()).unwrap_or_default().to_owned();
-        let found = self.reader.named(&name).and_then(|target| {
+        let found = self.reader.named(tenant, &name).and_then(|target| {
             let reference = name.parse::<FunctionRef>();
             let reference =
                 reference.map_err(|error| Problem::new(400, "function-name", error.to_string(), ""))?;
-            Ok((target, reference))
+            Ok((target, reference.of(tenant.cloned())))
         });
         match found {
             Ok((target, reference)) => {
@@ -824,7 +886,7 @@ impl Edge {
     fn begin_events(
         &mut self,
         connection: &mut Connection,
-        head: Box<Head>,
+        (tenant, head): (Option<&Name>, Box<Head>),
         framing: Framing,
         ask: bool,
         intake: &mut Intake<'_>,
@@ -832,7 +894,7 @@ impl Edge {
     ) {
         let (id, arrived) = (head.id, intake.now);
         let (problem, header) = if head.method() == "POST" {
-            match Incoming::new(Goal::Publish, head, framing, events::LARGEST) {
+            match Incoming::new(Goal::Publish(tenant.cloned()), head, framing, events::LARGEST) {
                 Ok(incoming) if framing == Framing::None => {
                     return self.pass(connection, incoming, true, false, intake, dirty);
                 }
@@ -856,8 +918,7 @@ impl Edge {
     fn publish(
         &mut self,
         connection: &mut Connection,
-        head: &Head,
-        body: &Bytes,
+        message: (Option<&Name>, &Head, &Bytes),
         intake: &Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
@@ -865,9 +926,9 @@ impl Edge {
             return;
         };
         connection.phase = Phase::Working;
-        let (id, arrived) = (head.id, intake.now);
+        let (id, arrived) = (message.1.id, intake.now);
         let (here, client) = ((self.core, &self.kept), (connection.token, arrived));
-        match later.publish(head, body, &mut self.reader, here, client) {
+        match later.publish(message, &mut self.reader, here, client) {
             Ok(()) => connection.in_work = true,
             Err(problem) => {
                 self.count(&problem);
@@ -929,6 +990,7 @@ impl Edge {
         &mut self,
         connection: &mut Connection,
         later: &Later,
+        target: &Target,
         (function, head, mut body): (FunctionRef, Box<Head>, Bytes),
         intake: &Intake<'_>,
         dirty: &mut Vec<u64>,
@@ -936,7 +998,10 @@ impl Edge {
         connection.phase = Phase::Working;
         let (id, arrived) = (head.id, intake.now);
         if let Some(invoke) = &connection.invoke {
-            if let Err(rejection) = invoke.check_payload(&body) {
+            let checked = invoke
+                .check_payload(&body)
+                .and_then(|()| within_rate(target, arrived));
+            if let Err(rejection) = checked {
                 return self.turn_away(connection, rejection, id, Framing::None, intake, dirty);
             }
             if body.is_empty() {
@@ -966,15 +1031,30 @@ impl Edge {
     fn begin_invoke(
         &mut self,
         connection: &mut Connection,
-        mut head: Box<Head>,
+        (whose, mut head): (Result<Whose, Problem>, Box<Head>),
         framing: Framing,
         ask: bool,
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
         let id = head.id;
-        let claim = match self.options.keys.claim(&head, SystemTime::now()) {
-            Ok(claim) => claim,
+        let known = whose.map_err(|problem| Rejection::of_problem(&problem));
+        // Who has shown a token needs no signature; a key's tenant goes before that of the host.
+        let known = known.and_then(|whose| {
+            let claim = match &whose {
+                Whose::Token(_) => None,
+                _ => self.options.keys.claim(&head, SystemTime::now())?,
+            };
+            match claim {
+                Some(claim) => Ok((claim.tenant().cloned(), Some(claim))),
+                None => match whose.may_ask(false) {
+                    Ok(()) => Ok((whose.name().cloned(), None)),
+                    Err(problem) => Err(Rejection::of_problem(&problem)),
+                },
+            }
+        });
+        let (tenant, claim) = match known {
+            Ok(known) => known,
             Err(rejection) => return self.turn_away(connection, rejection, id, framing, intake, dirty),
         };
         if claim.is_some() {
@@ -985,7 +1065,7 @@ impl Edge {
             if invoke.kind == Kind::Event && self.options.later.is_none() {
                 return Err(Rejection::no_events());
             }
-            let target = self.reader.named(&invoke.function.to_string());
+            let target = self.reader.named(tenant.as_ref(), &invoke.function.to_string());
             Ok((target.map_err(|problem| Rejection::of_problem(&problem))?, invoke))
         });
         let (goal, limit, most) = match (found, claim) {
@@ -993,7 +1073,7 @@ impl Edge {
                 head.set_script(head.path().len());
                 let most = invoke.largest_payload();
                 let limit = most.min(target.grant().limits.request_body.0);
-                connection.later = (invoke.kind == Kind::Event).then(|| invoke.function.clone());
+                connection.later = (invoke.kind == Kind::Event).then(|| invoke.function.clone().of(tenant));
                 invoke.claim = claim;
                 connection.invoke = Some(Box::new(invoke));
                 (Goal::Run(target), limit, most)
@@ -1094,8 +1174,8 @@ impl Edge {
         if let (Some(function), Some(later), Body::Whole(body)) =
             (connection.later.take(), self.options.later.clone(), &body)
         {
-            let body = body.clone();
-            return self.keep(connection, &later, (function, head, body), intake, dirty);
+            let kept = (function, head, body.clone());
+            return self.keep(connection, &later, &target, kept, intake, dirty);
         }
         connection.phase = Phase::Working;
         let (id, arrived) = (head.id, intake.now);
@@ -1109,7 +1189,15 @@ impl Edge {
         ));
         request.streams = connection.invoke.is_none() && request.target.streams();
         if let Some(invoke) = &connection.invoke
-            && let Err(reply) = invoke::prepare(invoke, &mut request)
+            && let Err(reply) = invoke::prepare(invoke, &mut request).and_then(|()| {
+                within_rate(&request.target, arrived).map_err(|rejection| {
+                    Box::new(Reply::Rejection {
+                        rejection,
+                        id,
+                        arrived,
+                    })
+                })
+            })
         {
             connection.invoke = None;
             if let Reply::Rejection { rejection, .. } = &*reply {

@@ -86,7 +86,7 @@ impl Later {
         let id = CallId(head.id);
         let target = match head.target().strip_prefix(ASYNC) {
             Some(rest) => format!("{FUNCTION}{rest}"),
-            None => format!("{FUNCTION}{function}"),
+            None => format!("{FUNCTION}{}", function.local()),
         };
         let mut headers: Vec<_> = head
             .headers()

@@ -5,7 +5,7 @@ use crate::schedules::Schedules;
 use bytes::Bytes;
 use calls::SubmitError;
 use calls::{Attempt, CallId, Calls, Finished, Outcome, Response, Timestamp, Verdict};
-use contract::{Head, HeadBuilder, Log};
+use contract::{Head, HeadBuilder, Log, Name};
 use crossbeam_queue::SegQueue;
 use dispatcher::Reader;
 use gateway::{Later, events::Cause};
@@ -90,6 +90,8 @@ struct Desk {
 /// An attempt that has ended.
 struct Ended {
     finished: Finished,
+    /// Whose function ran; `None` is the node's own tenant.
+    tenant: Option<Name>,
     /// The functions that the event which made it has come through, if an event made it.
     hops: Option<u32>,
 }
@@ -238,7 +240,7 @@ impl Work {
         let mut made = Vec::new();
         for one in ended.iter_mut() {
             let Some(hops) = one.hops else { continue };
-            match answers(&one.finished, hops, &self.later, &mut self.reader) {
+            match answers(one, hops, &self.later, &mut self.reader) {
                 Ok(calls) if calls.is_empty() => one.hops = None,
                 Ok(calls) => made.push((one, calls)),
                 Err(reason) => {
@@ -323,8 +325,11 @@ impl Work {
 
     fn attempt(&mut self, attempt: Attempt) {
         let Attempt { id, number, request } = attempt;
-        let name = request.function.to_string();
-        let target = match self.reader.named(&name) {
+        let (tenant, name) = (
+            request.function.tenant.clone(),
+            request.function.local().to_string(),
+        );
+        let target = match self.reader.named(tenant.as_ref(), &name) {
             Ok(target) => target,
             Err(problem) => {
                 let outcome = Outcome::Failed {
@@ -332,7 +337,11 @@ impl Work {
                     retry: true,
                 };
                 let finished = Finished { id, number, outcome };
-                self.desk.ended.push(Ended { finished, hops: None });
+                self.desk.ended.push(Ended {
+                    finished,
+                    tenant,
+                    hops: None,
+                });
                 return self.desk.ring();
             }
         };
@@ -354,7 +363,11 @@ impl Work {
                 tracer.end(span, &sample, status);
             }
             let finished = Finished { id, number, outcome };
-            desk.ended.push(Ended { finished, hops });
+            desk.ended.push(Ended {
+                finished,
+                tenant,
+                hops,
+            });
             desk.ring();
         });
     }
@@ -372,7 +385,11 @@ fn hops(request: &calls::Request) -> Option<u32> {
 
 /// The calls that the answer to an event makes, if it is an event; why it cannot make them.
 fn answers(
-    one: &Finished,
+    Ended {
+        finished: one,
+        tenant,
+        ..
+    }: &Ended,
     hops: u32,
     later: &Later,
     reader: &mut Reader,
@@ -395,7 +412,7 @@ fn answers(
     let events: Vec<_> = message.events.into_iter().map(further).collect();
     let kinds: Vec<_> = events.iter().map(|event| event.kind().to_owned()).collect();
     let calls = later
-        .calls_of(events, Cause::Answer(one.id), None, reader)
+        .calls_of(events, Cause::Answer(one.id), (tenant.as_ref(), None), reader)
         .map_err(|error| error.to_string())?;
     if calls.is_empty() {
         tracing::debug!(call = %one.id, ?kinds, "no function wants the event that a function answered");

@@ -26,6 +26,7 @@ mod schedules;
 pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
 
+use admin::Audit;
 use contract::{ByteSize, Engine, PrepareError, Service};
 use cores::Common;
 use dispatcher::Dispatcher;
@@ -52,6 +53,7 @@ use telemetry::{
     metrics::Metrics,
     otlp::Exporter,
 };
+use tenants::Tenants;
 use tokio::{
     runtime::{Builder, Runtime},
     sync::oneshot,
@@ -189,6 +191,10 @@ impl Node {
         let registry = Registry::open(store.clone(), &config.data, engines.clone(), options)
             .map_err(|error| Error::Registry(error.to_string()))?;
         let registry = Arc::new(registry);
+        let tenants = Tenants::open(store.clone()).map_err(|error| data_error(error.to_string()))?;
+        let tenants = Arc::new(tenants);
+        let audit =
+            Audit::open(&config.data.join("audit.log")).map_err(|error| data_error(error.to_string()))?;
         let agenda = Agenda::default();
         let schedules =
             Schedules::open(store.clone(), agenda.clone()).map_err(|error| data_error(error.to_string()))?;
@@ -200,6 +206,7 @@ impl Node {
         let dispatcher = Arc::new(Dispatcher::new(
             shared.clone(),
             services,
+            tenants.published(),
             metrics.clone(),
             logs.clone(),
         ));
@@ -281,6 +288,8 @@ impl Node {
         let (stop_control, stopped) = oneshot::channel();
         let state = admin::State {
             registry,
+            tenants,
+            audit,
             logs: logs.clone(),
             calls: Some(calls),
             agenda,

@@ -2,7 +2,7 @@
 //! renamed.
 
 use crate::Error;
-use contract::{Digest, Entry, FunctionId, Grant, Limits, Name, Protocol, VersionNumber};
+use contract::{ApplicationId, Digest, Entry, FunctionId, Grant, Limits, Name, Protocol, VersionNumber};
 use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
@@ -17,15 +17,15 @@ pub(crate) const APPLICATIONS: &str = "application/";
 pub(crate) const VERSIONS: &str = "version/";
 pub(crate) const ARTEFACTS: &str = "artefact/";
 
-pub(crate) fn application_key(application: &Name) -> String {
+pub(crate) fn application_key(application: &ApplicationId) -> String {
     format!("{APPLICATIONS}{application}")
 }
 
-pub(crate) fn counter_key(application: &Name) -> String {
+pub(crate) fn counter_key(application: &ApplicationId) -> String {
     format!("counter/{application}")
 }
 
-pub(crate) fn version_key(application: &Name, function: &Name, number: VersionNumber) -> String {
+pub(crate) fn version_key(application: &ApplicationId, function: &Name, number: VersionNumber) -> String {
     format!("{VERSIONS}{application}/{function}/{number}")
 }
 

@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 use telemetry::metrics::{CoreMetrics, Start};
+use tenants::Share;
 
 /// The sockets of a core, and what they speak.
 ///
@@ -178,6 +179,8 @@ struct Live {
     request_bytes: u64,
     /// Distinguishes it from earlier tenants of its place in the slab.
     serial: u64,
+    /// Its part of its tenant's quotas.
+    share: Option<Share>,
     parked: bool,
     /// The earliest of its timers, if one is set.
     alarm: Option<Instant>,
@@ -548,6 +551,14 @@ impl<F: Front> Core<F> {
             self.expire(*invocation, now);
             return now;
         }
+        let share = match target.share() {
+            Ok(share) => share,
+            Err(refusal) => {
+                self.release(&target);
+                self.refuse(*invocation, Failure::Refused(refusal), now);
+                return now;
+            }
+        };
         let job = job(self.queues.epoch, &invocation);
         let Invocation {
             target,
@@ -636,6 +647,7 @@ impl<F: Front> Core<F> {
             cold: matches!(cold, Cold::Loaded),
             request_bytes,
             serial: self.serial,
+            share,
             parked: false,
             alarm: None,
         };
@@ -809,6 +821,7 @@ impl<F: Front> Core<F> {
             served,
             cold,
             request_bytes,
+            share,
             ..
         } = live;
         // The first turn made the instance and then ran it; the engine read the clock between the two.
@@ -845,6 +858,8 @@ impl<F: Front> Core<F> {
                 Err(Failure::Fault(fault))
             }
         };
+        // Before anybody is told that it has ended, and can ask for more.
+        drop(share);
         self.release(&target);
         let start = match (served, cold) {
             (_, true) => Start::Image,
