@@ -217,6 +217,21 @@ def test_code_is_deployed_by_who_has_it_only(shared):
     assert shared.rival.control("DELETE", "/v1/applications/stolen").status == 204
 
 
+def test_a_tenants_functions_are_granted_nothing_of_this_machine(shared):
+    def plan(who, host):
+        manifest = {"application": {"name": "asks"}, "function": {"f": {"source": "x.wasm", "grants": {"http": [{"host": host}]}}}}
+        return who.control("POST", "/v1/applications/asks/deployments?plan=true", {"manifest": manifest, "code": {"f": "0" * 64}})
+
+    for host in ("localhost", "127.0.0.1", "127.8.8.8", "0.0.0.0", "169.254.169.254", "[::1]", "[::ffff:127.0.0.1]", "[::]"):
+        answer = plan(shared.acme, host)
+        assert answer.status == 422, (host, answer.body)
+        if plan(shared, host).status == 200:
+            answer.problem(422, "grant-forbidden")
+    assert plan(shared, "127.0.0.1").status == plan(shared, "localhost").status == 200, "the node's own may be granted it"
+    for host in ("api.example.org", "10.1.2.3"):
+        assert plan(shared.acme, host).status == 200
+
+
 # --- the data plane ---
 
 def test_hosts_are_their_tenants_and_need_a_token_unless_public(shared):
@@ -606,7 +621,9 @@ def test_changes_and_refusals_are_written_down(make_node):
     assert len(audit(node)) == len(audit(node))
     # It survives kill -9, and nowhere is a secret.
     node.kill()
-    text = (node.data / "audit.log").read_text()
+    files = {path.name: path.read_text() for path in node.data.glob("audit*")}
+    assert set(files) == {"audit.log", "audit.acme.log"}, "what a tenant does fills no file but its own"
+    text = "".join(files.values())
     for secret in (acme.token, rival.token, reader["token"], OPERATOR):
         assert secret.rsplit("_", 1)[-1] not in text
     node.start()
@@ -623,6 +640,10 @@ def test_the_audit_can_be_followed(make_node):
     acme.control("DELETE", "/v1/applications/nothing")
     line = json.loads(response.readline())
     assert (line["tenant"], line["action"], line["code"]) == ("acme", "delete_application", "application-unknown")
+    # Whoever loses the token is not told what comes later.
+    (token,) = node.control("GET", "/v1/tenants/acme/tokens").document["tokens"]
+    assert node.control("DELETE", f"/v1/tenants/acme/tokens/{token['id']}").status == 204
+    response.read()
     connection.close()
 
 

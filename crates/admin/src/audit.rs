@@ -1,14 +1,16 @@
-//! Audit lines: who changed something and when, or was refused. JSON, one object a line, in a file of the node's data folder.
+//! Audit lines: who changed something and when, or was refused. JSON, one object a line, in files of the node's data folder.
 //!
 //! A line is with the operating system before its answer is sent, so that it survives the node's end. Files are bounded: when
-//! one has [`SIZE`] bytes it becomes the next older, and the oldest of [`KEPT`] goes. Whoever shows no token that is known could
-//! so push lines out; of refusals of that kind a minute has at most [`STRANGERS`], and the next line says how many are left out.
+//! one has [`SIZE`] bytes it becomes the next older, and the oldest of [`KEPT`] goes. So that nobody can push out what others
+//! did, each tenant's tokens write to a file of their own, `audit.TENANT.log`; the operator writes to `audit.log`, as do those of whom
+//! nothing is known, of whose refusals a minute has at most [`STRANGERS`], and the next line says how many are left out.
 
 use crate::wire::AuditLine as Line;
 use axum::http::StatusCode;
 use contract::Name;
 use parking_lot::Mutex;
 use std::{
+    collections::{BTreeMap, btree_map::Entry},
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     net::SocketAddr,
@@ -35,23 +37,29 @@ pub struct Audit(Arc<Inner>);
 
 impl std::fmt::Debug for Audit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Audit").field("path", &self.0.path).finish()
+        f.debug_struct("Audit").field("folder", &self.0.folder).finish()
     }
 }
 
 struct Inner {
-    path: PathBuf,
-    file: Mutex<Open>,
+    folder: PathBuf,
+    files: Mutex<Files>,
     followers: broadcast::Sender<Arc<Line>>,
+}
+
+/// The files that are written.
+struct Files {
+    /// By the tenant whose tokens wrote there; `None` is the operator's.
+    open: BTreeMap<Option<Name>, Open>,
+    /// When the present minute of strangers began, and how many there were.
+    minute: Instant,
+    strangers: u32,
+    left_out: u32,
 }
 
 struct Open {
     file: File,
     size: u64,
-    /// When the present minute of strangers began, and how many there were.
-    minute: Instant,
-    strangers: u32,
-    left_out: u32,
 }
 
 impl Line {
@@ -94,17 +102,16 @@ impl<'a> Outcome<'a> {
 }
 
 impl Audit {
-    /// Goes on at the end of the file, or makes it.
+    /// Goes on at the end of the files in this folder, or makes them.
     ///
     /// # Errors
-    /// If it cannot be written to.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let (file, size) = open(path)?;
+    /// If the operator's cannot be written to.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        let own = open(&path(folder, None, 0))?;
         Ok(Self(Arc::new(Inner {
-            path: path.to_owned(),
-            file: Mutex::new(Open {
-                file,
-                size,
+            folder: folder.to_owned(),
+            files: Mutex::new(Files {
+                open: BTreeMap::from([(None, own)]),
                 minute: Instant::now(),
                 strangers: 0,
                 left_out: 0,
@@ -115,8 +122,8 @@ impl Audit {
 
     /// Writes a line. What cannot be written goes to the node's log instead.
     pub(crate) fn write(&self, who: &Who, action: &str, what: &str, outcome: Outcome<'_>) {
-        let mut open = self.0.file.lock();
-        if !who.known && !open.let_stranger_in() {
+        let mut files = self.0.files.lock();
+        if !who.known && !files.let_stranger_in() {
             return;
         }
         let line = Line {
@@ -132,14 +139,15 @@ impl Audit {
             token_name: who.token.as_ref().and_then(|token| token.name.clone()),
             remote: who.remote,
             action: action.to_owned(),
-            what: what.to_owned(),
+            what: without_secrets(what),
             outcome: outcome.word().to_owned(),
             status: outcome.status.as_u16(),
             code: outcome.code.map(str::to_owned),
-            left_out: std::mem::take(&mut open.left_out),
+            left_out: std::mem::take(&mut files.left_out),
         };
         let text = line.json();
-        if let Err(error) = self.0.append(&mut open, &text) {
+        let writer = who.token.as_ref().map(|token| token.tenant.clone());
+        if let Err(error) = self.0.append(&mut files, writer, &text) {
             let text = String::from_utf8_lossy(&text);
             tracing::error!(%error, line = %text.trim_end(), "an audit line cannot be written");
         }
@@ -147,42 +155,86 @@ impl Audit {
         let _ = self.0.followers.send(Arc::new(line));
     }
 
-    /// The last lines that are wanted, oldest first, and what comes after them.
+    /// The last lines that are wanted, oldest first, and what comes after them. With a tenant, only files are looked at that have
+    /// something of its own.
     pub(crate) fn read(
         &self,
+        tenant: Option<&Name>,
         most: usize,
         wanted: impl Fn(&Line) -> bool,
     ) -> io::Result<(Vec<Line>, broadcast::Receiver<Arc<Line>>)> {
         // Nothing is written between the two, so that nothing comes twice or never.
-        let (files, followed) = {
-            let _open = self.0.file.lock();
-            (self.0.files()?, self.0.followers.subscribe())
+        let (series, followed) = {
+            let _files = self.0.files.lock();
+            let writers = match tenant {
+                Some(tenant) => vec![None, Some(tenant.clone())],
+                None => self.0.writers()?,
+            };
+            let series = writers.iter().map(|writer| self.0.series(writer.as_ref()));
+            (
+                series.collect::<io::Result<Vec<_>>>()?,
+                self.0.followers.subscribe(),
+            )
         };
         let mut found = Vec::new();
-        for (mut file, size) in files {
-            if found.len() == most {
-                break;
-            }
-            let mut text = Vec::new();
-            io::Read::read_to_end(&mut io::Read::take(&mut file, size), &mut text)?;
-            for line in text.rsplit(|byte| *byte == b'\n') {
-                if found.len() == most {
+        for files in series {
+            let mut last = Vec::new();
+            for (file, size) in files {
+                if last.len() == most {
                     break;
                 }
-                // One that a crash cut off is none.
-                if let Ok(line) = serde_json::from_slice::<Line>(line)
-                    && wanted(&line)
-                {
-                    found.push(line);
-                }
+                read_back(&file, size, most, &wanted, &mut last)?;
             }
+            last.reverse();
+            found.append(&mut last);
         }
-        found.reverse();
+        // The sort is stable: lines of one file stay in their order.
+        found.sort_by(|a, b| a.time.cmp(&b.time));
+        found.drain(..found.len().saturating_sub(most));
         Ok((found, followed))
     }
 }
 
-impl Open {
+/// Adds a file's last lines that are wanted, newest first, until there are enough.
+fn read_back(
+    file: &File,
+    size: u64,
+    most: usize,
+    wanted: &impl Fn(&Line) -> bool,
+    found: &mut Vec<Line>,
+) -> io::Result<()> {
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, size), &mut text)?;
+    for line in text.rsplit(|byte| *byte == b'\n') {
+        if found.len() == most {
+            break;
+        }
+        // One that a crash cut off is none.
+        if let Ok(line) = serde_json::from_slice::<Line>(line)
+            && wanted(&line)
+        {
+            found.push(line);
+        }
+    }
+    Ok(())
+}
+
+/// A path without the secrets of tokens that somebody wrote into it.
+fn without_secrets(what: &str) -> String {
+    let mut parts = what.split("mp_");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(part.len());
+        let (token, rest) = part.split_at(end);
+        let id = token.split('_').next().unwrap_or_default();
+        text.push_str(&format!("mp_{id}{}{rest}", if id == token { "" } else { "_…" }));
+    }
+    text
+}
+
+impl Files {
     fn let_stranger_in(&mut self) -> bool {
         if self.minute.elapsed().as_secs() >= 60 {
             self.minute = Instant::now();
@@ -198,31 +250,41 @@ impl Open {
 }
 
 impl Inner {
-    fn older(&self, number: u32) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{number}"));
-        name.into()
-    }
-
-    fn append(&self, open: &mut Open, text: &[u8]) -> io::Result<()> {
+    fn append(&self, files: &mut Files, writer: Option<Name>, text: &[u8]) -> io::Result<()> {
+        let path = |number| path(&self.folder, writer.as_ref(), number);
+        let open = match files.open.entry(writer.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(open(&path(0))?),
+        };
         if open.size >= SIZE {
-            for number in (1..KEPT).rev() {
-                rename(&self.older(number), &self.older(number + 1))?;
+            for number in (0..KEPT).rev() {
+                rename(&path(number), &path(number + 1))?;
             }
-            rename(&self.path, &self.older(1))?;
-            (open.file, open.size) = self::open(&self.path)?;
+            *open = self::open(&path(0))?;
         }
         open.file.write_all(text)?;
         open.size += text.len() as u64;
         Ok(())
     }
 
+    /// Whose files there are.
+    fn writers(&self) -> io::Result<Vec<Option<Name>>> {
+        let mut writers = vec![None];
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let tenant = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("audit.")?.strip_suffix(".log")?.parse().ok());
+            writers.extend(tenant.map(Some));
+        }
+        Ok(writers)
+    }
+
     /// Newest first, with their size at this moment.
-    fn files(&self) -> io::Result<Vec<(File, u64)>> {
-        let paths = std::iter::once(self.path.clone()).chain((1..=KEPT).map(|number| self.older(number)));
+    fn series(&self, writer: Option<&Name>) -> io::Result<Vec<(File, u64)>> {
         let mut files = Vec::new();
-        for path in paths {
-            match File::open(path) {
+        for number in 0..=KEPT {
+            match File::open(path(&self.folder, writer, number)) {
                 Ok(file) => {
                     let size = file.metadata()?.len();
                     files.push((file, size));
@@ -235,6 +297,17 @@ impl Inner {
     }
 }
 
+/// A file's place; 0 is the one that is written.
+fn path(folder: &Path, writer: Option<&Name>, number: u32) -> PathBuf {
+    let tenant = writer.map_or(String::new(), |tenant| format!(".{tenant}"));
+    let age = if number == 0 {
+        String::new()
+    } else {
+        format!(".{number}")
+    };
+    folder.join(format!("audit{tenant}.log{age}"))
+}
+
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -243,7 +316,7 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Opens the file for its owner alone, and ends a line that a crash cut off.
-fn open(path: &Path) -> io::Result<(File, u64)> {
+fn open(path: &Path) -> io::Result<Open> {
     let mut file = OpenOptions::new()
         .create(true)
         .append(true)
@@ -256,10 +329,10 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut last, size - 1)?;
         if last != *b"\n" {
             file.write_all(b"\n")?;
-            return Ok((file, size + 1));
+            return Ok(Open { file, size: size + 1 });
         }
     }
-    Ok((file, size))
+    Ok(Open { file, size })
 }
 
 #[cfg(test)]
@@ -276,7 +349,7 @@ mod tests {
     }
 
     fn what(audit: &Audit, most: usize) -> Vec<String> {
-        let (lines, _) = audit.read(most, |_| true).unwrap();
+        let (lines, _) = audit.read(None, most, |_| true).unwrap();
         lines.into_iter().map(|line| line.what).collect()
     }
 
@@ -288,7 +361,7 @@ mod tests {
     fn lines_outlive_the_node_and_a_torn_one_harms_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        let audit = Audit::open(&path).unwrap();
+        let audit = Audit::open(folder.path()).unwrap();
         (0..5).for_each(|i| write(&audit, true, &i.to_string()));
         fs::OpenOptions::new()
             .append(true)
@@ -296,11 +369,11 @@ mod tests {
             .unwrap()
             .write_all(b"{\"time\":\"to")
             .unwrap();
-        let audit = Audit::open(&path).unwrap();
+        let audit = Audit::open(folder.path()).unwrap();
         write(&audit, true, "5");
         assert_eq!(what(&audit, 100), ["0", "1", "2", "3", "4", "5"]);
         assert_eq!(what(&audit, 2), ["4", "5"]);
-        let (_, mut followed) = audit.read(0, |_| true).unwrap();
+        let (_, mut followed) = audit.read(None, 0, |_| true).unwrap();
         write(&audit, true, "6");
         assert_eq!(followed.try_recv().unwrap().what, "6");
     }
@@ -308,7 +381,7 @@ mod tests {
     #[test]
     fn files_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let audit = Audit::open(&folder.path().join("audit.log")).unwrap();
+        let audit = Audit::open(folder.path()).unwrap();
         let long = "x".repeat(1 << 20);
         (0..60).for_each(|i| write(&audit, true, &format!("{i} {long}")));
         let sizes: Vec<_> = fs::read_dir(folder.path())
@@ -325,11 +398,23 @@ mod tests {
     #[test]
     fn strangers_do_not_push_others_out() {
         let folder = tempfile::tempdir().unwrap();
-        let audit = Audit::open(&folder.path().join("audit.log")).unwrap();
+        let audit = Audit::open(folder.path()).unwrap();
         (0..1000).for_each(|_| write(&audit, false, "guess"));
         write(&audit, true, "deploy");
-        let (lines, _) = audit.read(2000, |_| true).unwrap();
+        let (lines, _) = audit.read(None, 2000, |_| true).unwrap();
         assert_eq!(lines.len(), STRANGERS as usize + 1);
         assert_eq!(lines.last().unwrap().left_out, 1000 - STRANGERS);
+    }
+
+    #[test]
+    fn a_token_in_a_path_is_not_kept() {
+        let secret = "0".repeat(64);
+        for (what, kept) in [
+            ("/v1/functions/shop.f".to_owned(), "/v1/functions/shop.f"),
+            (format!("/a/mp_12ab_{secret}?x=mp_1"), "/a/mp_12ab_…?x=mp_1"),
+            (format!("mp__{secret}"), "mp__…"),
+        ] {
+            assert_eq!(without_secrets(&what), kept);
+        }
     }
 }

@@ -21,10 +21,13 @@ use sha2::{Digest, Sha256};
 use std::{
     net::SocketAddr,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use subtle::ConstantTimeEq;
-use tenants::{Role, Token, is_token};
+use tenants::{Directory, Role, Tenants, Token, is_token};
+
+/// How often a token is looked at while something is followed.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The tenant that the operator acts for.
 const TENANT: HeaderName = HeaderName::from_static("x-millpond-tenant");
@@ -190,6 +193,16 @@ impl Caller {
     /// Whether operators' addresses are this caller's to see.
     pub(crate) fn is_operator(&self) -> bool {
         self.token.is_none()
+    }
+
+    /// Ends when what this caller showed is good no more; never for the operator. What is followed ends with it.
+    pub(crate) async fn shut_out(self, tenants: Arc<Tenants>) {
+        let Some(token) = self.token else {
+            return std::future::pending().await;
+        };
+        while is_good(&tenants.directory(), &token) {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Reads a function's name in a path.
@@ -375,6 +388,12 @@ fn identify(context: &Context, request: &Request) -> Result<Caller, Problem> {
         return Err(tenants::Error::Unknown(name.clone()).problem());
     }
     Ok(Caller { token: None, tenant })
+}
+
+/// Whether a token that was good still is.
+fn is_good(directory: &Directory, token: &Token) -> bool {
+    directory.tokens(&token.tenant).any(|known| known.id == token.id)
+        && token.expires.is_none_or(|end| end > now())
 }
 
 fn tenant_header(headers: &HeaderMap) -> Result<Option<Name>, Problem> {

@@ -76,7 +76,7 @@ impl Node {
             agenda: triggers::Agenda::default(),
             registry: Arc::new(registry),
             tenants,
-            audit: Audit::open(&folder.path().join("audit.log")).unwrap(),
+            audit: Audit::open(folder.path()).unwrap(),
             logs: logs.clone(),
             calls: Some(calls.clone()),
             metrics,

@@ -193,8 +193,7 @@ impl Node {
         let registry = Arc::new(registry);
         let tenants = Tenants::open(store.clone()).map_err(|error| data_error(error.to_string()))?;
         let tenants = Arc::new(tenants);
-        let audit =
-            Audit::open(&config.data.join("audit.log")).map_err(|error| data_error(error.to_string()))?;
+        let audit = Audit::open(&config.data).map_err(|error| data_error(error.to_string()))?;
         let agenda = Agenda::default();
         let schedules =
             Schedules::open(store.clone(), agenda.clone()).map_err(|error| data_error(error.to_string()))?;

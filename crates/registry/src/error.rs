@@ -95,6 +95,14 @@ pub enum Error {
         /// `http`, `s3` or both.
         services: String,
     },
+    /// A tenant's function asks for what listens on this machine alone.
+    #[error("`{function}` asks for the host `{host}`, which is this machine itself")]
+    GrantForbidden {
+        /// The function.
+        function: FunctionId,
+        /// The host.
+        host: String,
+    },
     /// No such engine here.
     #[error("`{function}` asks for the engine `{engine}`, and this node has {available}")]
     EngineUnavailable {
@@ -194,6 +202,7 @@ impl Error {
             | Self::CodeRefused { function, .. }
             | Self::MemoryTooSmall { function, .. }
             | Self::GrantsUnavailable { function, .. }
+            | Self::GrantForbidden { function, .. }
             | Self::EngineUnavailable { function, .. }
             | Self::ImageUnavailable { function, .. } => *function = function.local(),
             Self::CodeMap(_)
@@ -300,6 +309,11 @@ impl Error {
                     ),
                 )
             }
+            Self::GrantForbidden { .. } => (
+                422,
+                "grant-forbidden",
+                "remove the grant: functions of tenants reach other machines only".to_owned(),
+            ),
             Self::EngineUnavailable { .. } => (
                 422,
                 "engine-unavailable",

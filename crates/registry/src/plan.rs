@@ -1,7 +1,7 @@
 //! What a deployment would change. Pure: a manifest and a snapshot in, a plan out.
 
 use crate::{Application, Error, Settings, Version};
-use contract::{ApplicationId, Digest, Engine, FunctionId, Name, Revision, VersionNumber};
+use contract::{ApplicationId, Digest, Engine, FunctionId, Name, Revision, VersionNumber, is_own_address};
 use manifest::{CloudEventsTrigger, HttpTrigger, Manifest, ScheduleTrigger, Triggers};
 use serde_json::Value;
 use std::{
@@ -123,6 +123,15 @@ pub(crate) fn wanted(
                 services: services.join(", "),
             });
         }
+        // What listens on this machine alone, the control API above all, takes whoever reaches it for one of the house.
+        if application.tenant.is_some()
+            && let Some(grant) = function.grants.http.iter().find(|grant| is_own(&grant.host))
+        {
+            return Err(Error::GrantForbidden {
+                function: id(),
+                host: grant.host.clone(),
+            });
+        }
         let engine = match function.engine {
             manifest::Engine::Auto | manifest::Engine::Wasmtime => "wasmtime",
         };
@@ -145,6 +154,12 @@ pub(crate) fn wanted(
         Ok((name.clone(), (Settings::of(function, engine), *digest)))
     };
     manifest.function.iter().map(one).collect()
+}
+
+/// Whether a granted host is this machine. A name that leads to it opens nothing, whoever was granted it.
+fn is_own(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(is_own_address)
 }
 
 /// Compares what is wanted with what is live.

@@ -49,16 +49,20 @@ pub(crate) async fn read(
     let whose = caller.clone();
     let (lines, followed) = blocking("read the audit", move || {
         audit
-            .read(tail, |line| whose.sees(line.tenant.as_ref()))
+            .read(whose.tenant(), tail, |line| whose.sees(line.tenant.as_ref()))
             .map_err(|error| Failure::internal("read the audit", &error))
     })
     .await?;
     let kept: Vec<u8> = lines.into_iter().flat_map(|line| shown(&caller, line)).collect();
     let body = if options.follow {
         let mut ending = context.ending.clone();
+        let shut_out = caller.clone().shut_out(context.state.tenants.clone());
         let end = async move {
-            // An error says that the node has ended.
-            let _ = ending.wait_for(|ending| *ending).await;
+            tokio::select! {
+                // An error says that the node has ended.
+                _ = ending.wait_for(|ending| *ending) => {}
+                () = shut_out => {}
+            }
         };
         let next = stream::unfold((followed, caller), |(mut followed, caller)| async move {
             loop {

@@ -62,9 +62,13 @@ pub(crate) async fn read(
         let follower = blocking("follow a log", move || logs.follow(&filter, tail).map_err(failed));
         let mut follower = follower.await?;
         let mut ending = context.ending.clone();
+        let shut_out = caller.clone().shut_out(context.state.tenants.clone());
         let end = async move {
-            // An error says that the node has ended.
-            let _ = ending.wait_for(|ending| *ending).await;
+            tokio::select! {
+                // An error says that the node has ended.
+                _ = ending.wait_for(|ending| *ending) => {}
+                () = shut_out => {}
+            }
         };
         let records = stream::poll_fn(move |context| follower.poll_recv(context)).ready_chunks(PIECE);
         Body::from_stream(
