@@ -181,7 +181,7 @@ def test_something_else_listens_there(node):
 
 def test_help_and_version():
     assert "millpond" in ok(cli("--version"))
-    for verb in ("new", "build", "up", "serve", "deploy", "invoke", "logs", "list", "describe", "delete", "rollback", "doctor", "completions", "man"):
+    for verb in ("new", "build", "up", "serve", "deploy", "invoke", "logs", "list", "describe", "delete", "rollback", "doctor", "explain", "completions", "man"):
         assert "Usage: millpond" in ok(cli(verb, "--help"))
 
 

@@ -8,6 +8,8 @@ In the pages of `docs/src` a fenced block that is marked takes part, in the orde
 - `text,output`: is what the block before it printed; `…` stands for anything in a line, and alone in a line for any lines.
   With `soon` the block before it is run again until it prints this;
 - `toml,config`: is a configuration file with every key.
+
+The marks `answer`, `refused` and `told` are those of `test_errors.py`.
 """
 
 import os
@@ -24,7 +26,7 @@ import pytest
 from harness import MILLPOND, PATIENCE, ROOT, building_environment, certificate, cli, eventually
 
 PAGES = ROOT / "docs" / "src"
-MARKS = {"run", "fails", "up", "down", "output", "soon", "config", "file"}
+MARKS = {"run", "fails", "up", "down", "output", "soon", "config", "file", "answer", "refused", "told"}
 # What some pages need, and whether it is here.
 NEEDS = {
     "tutorials/go.md": ("go", shutil.which("go")),

@@ -41,6 +41,10 @@ class Other(BaseHTTPRequestHandler):
         elif path == "/broken":
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * 1000)
             self.close_connection = True
+        elif path == "/stalled":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * 1000)
+            self.server.release.wait(60)
+            self.close_connection = True
         elif path == "/nonsense":
             self.wfile.write(b"this is not HTTP\r\n\r\n")
             self.close_connection = True
@@ -193,6 +197,26 @@ def test_a_reply_that_breaks_off_ends_its_function(two_cores, application, other
             assert len(answer.file.read()) < 100_000
         else:
             assert answer.status == 502
+
+
+def test_a_reply_that_pauses_ends_by_the_functions_own_timeout(two_cores, application):
+    with Server() as other:
+        target = f"/function/out.f/stream-cause?http://127.0.0.1:{other.port}"
+        stalled = two_cores.request("GET", f"{target}/stalled", headers={"X-Pause": "50000000"})
+        assert stalled.text == "Some(ErrorCode::ConnectionReadTimeout)"
+        # It is about pauses: what comes without one is not bound by it.
+        good = two_cores.request("GET", f"{target}/good", headers={"X-Pause": "60000000000"})
+        assert good.text == "nothing"
+        broken = two_cores.request("GET", f"{target}/broken", headers={"X-Pause": "60000000000"})
+        assert broken.text == "Some(ErrorCode::ConnectionTerminated)"
+
+
+def test_what_is_denied_is_told_to_the_functions_owner(two_cores, application):
+    answer = fetch(two_cores, "http://127.0.0.1:1/", "elsewhere")
+    request = answer.headers["X-Request-Id"]
+    told = lambda: [one for one in two_cores.records("out.elsewhere") if one["request_id"] == request]
+    eventually(told, "its log has a line")
+    assert [(one["stream"], "127.0.0.1" in one["message"]) for one in told()] == [("platform", True)]
 
 
 def test_connections_are_used_again(two_cores, application, other):

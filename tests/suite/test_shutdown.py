@@ -155,3 +155,14 @@ def test_a_port_that_is_taken(make_node):
         node.command[node.command.index("--listen") + 1] = f"127.0.0.1:{port}"
         with pytest.raises(AssertionError, match=f"(?s)127.0.0.1:{port}.*--listen"):
             node.start()
+
+
+def test_a_hangup_ends_no_node(make_node):
+    """Whoever started it may log out."""
+    node = make_node()
+    app = node.deploy("stays", {"ping": "ping"})
+    for count in (1, 2):
+        node.process.send_signal(signal.SIGHUP)
+        eventually(lambda count=count: node.log.read_text().count("SIGHUP") == count, "the log says so")
+        assert node.request("GET", app.path("ping")).body == b"pong\n"
+    assert node.is_running

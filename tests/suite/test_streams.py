@@ -256,6 +256,35 @@ def test_a_function_learns_that_its_client_has_gone(two_cores, application):
     )
 
 
+def test_who_gives_up_because_its_client_has_gone_is_not_at_fault(make_node):
+    node = make_node()
+    node.deploy("flow", {"f": ("http-component", LIMITS)})
+
+    def errors():
+        metrics = node.metrics().items()
+        return {series: count for series, count in metrics if series.startswith("faas_errors_total")}
+
+    def named(kind, code):
+        return f'faas_errors_total{{faas_name="flow.f",kind="{kind}",code="{code}"}}'
+
+    # It neither reads its answer nor sends its request to the end.
+    with talk(node) as connection:
+        connection.sendall(get(path("long") + "?60000000"))
+        assert connection.recv(1)
+    left = named("client", "client-closed")
+    eventually(lambda: errors() == {left: 1}, "it is counted as what it is")
+    with talk(node) as connection:
+        connection.sendall(head("echo", headers="Content-Length: 60000000\r\n") + bytes(200_000))
+        assert connection.recv(1)
+    eventually(lambda: errors() == {left: 2}, "so is the other")
+    said = [record["message"] for record in node.records("flow.f")]
+    assert sum("the client went away" in line for line in said) == 2, said
+    # What it does to a client that listens is its own fault.
+    with talk(node, head("cut", method="GET")) as connection:
+        connection.recv(1)
+    eventually(lambda: errors() == {left: 2, named("function", "function-trap"): 1}, "its own fault is its own")
+
+
 def test_clients_that_leave_cost_nothing(two_cores, application):
     """They ask for much and read nothing, or announce much and send little; their functions end all the same."""
     for number in range(100):

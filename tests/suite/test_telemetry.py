@@ -5,11 +5,13 @@ them."""
 import http.server
 import json
 import re
+import signal
 import subprocess
 import threading
+import urllib.request
 
 import pytest
-from harness import MILLPOND, ROOT, clean_environment, eventually
+from harness import MILLPOND, ROOT, clean_environment, eventually, get, guest
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = "00f067aa0ba902b7"
@@ -88,6 +90,17 @@ def test_without_a_caller_each_request_begins_a_trace(make_node, monkeypatch, co
     assert seen[0][3:35] != seen[1][3:35]
 
 
+def test_a_client_that_leaves_is_an_outcome_of_its_own(make_node, monkeypatch, collector):
+    exporting(monkeypatch, collector.address)
+    node = make_node()
+    node.deploy("left", {"f": ("http-component", {"response_body": "64MiB"})})
+    with node.wire() as wire:
+        wire.send(get("/function/left.f/stream-long?60000000"))
+        assert wire.socket.recv(1)
+    eventually(lambda: b"client-closed" in collector.posted("traces"), "the span says so")
+    assert b"function-trap" not in collector.posted("traces")
+
+
 def test_what_waits_is_sent_when_the_node_ends(make_node, monkeypatch, collector):
     hour = "3600000"
     exporting(monkeypatch, collector.address, OTEL_BSP_SCHEDULE_DELAY=hour, OTEL_BLRP_SCHEDULE_DELAY=hour,
@@ -125,6 +138,28 @@ def test_what_cannot_be_exported_is_an_error_at_the_start(tmp_path):
                           env=clean_environment() | {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector:4318"}, capture_output=True,
                           text=True, timeout=60)
     assert said.returncode == 2 and "TLS" in said.stderr and "OTEL_EXPORTER_OTLP_ENDPOINT" in said.stderr
+
+
+def test_up_exports_too_and_says_where(tmp_path, collector):
+    (tmp_path / "ping.wasm").write_bytes(guest("ping"))
+    (tmp_path / "millpond.toml").write_text('[application]\nname = "told"\n[function.ping]\nsource = "ping.wasm"\n')
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address, "OTEL_BSP_SCHEDULE_DELAY": "20", "OTEL_LOGS_EXPORTER": "none"}
+    command = [MILLPOND, "up", "-o", "json", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    up = subprocess.Popen(command, cwd=tmp_path, env=clean_environment() | variables, stdout=subprocess.PIPE, text=True)
+    try:
+        events = {}
+        while "deployed" not in events:
+            event = json.loads(up.stdout.readline())
+            events[event["event"]] = event
+        told = {signal: f"{collector.address}/v1/{signal}" for signal in ("traces", "metrics")}
+        assert events["exporting"] == {"event": "exporting"} | told
+        address = events["listening"]["listen"]
+        with urllib.request.urlopen(f"{address}/function/ping", timeout=60) as answer:
+            request = answer.headers["X-Request-Id"].encode()
+        eventually(lambda: request in collector.posted("traces"), "the span arrives")
+    finally:
+        up.send_signal(signal.SIGINT)
+        assert up.wait(timeout=60) == 130
 
 
 def test_each_metric_of_the_dashboard_is_on_the_page(node, suite):

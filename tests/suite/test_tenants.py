@@ -145,7 +145,7 @@ DOCUMENTS = {
 # Operations that name nothing: each has a test of its own here, or says nothing of anybody.
 NAMELESS = {
     "describe_node", "openapi", "manifest_schema", "health", "readiness", "metrics", "list_applications", "list_functions",
-    "list_calls", "read_audit", "list_tenants", "upload_code",
+    "list_calls", "read_audit", "list_tenants", "upload_code", "list_secrets", "set_secret", "delete_secret",
 }
 
 
@@ -163,7 +163,7 @@ def test_every_operation_asked_for_anothers_says_what_it_says_of_nothing(shared)
     nobodys = NOBODYS | {"token": "0" * 12}
     asked = set()
     for name, method, path, role in operations(shared):
-        if "{" not in path or name == "upload_code":
+        if "{" not in path or name in NAMELESS:
             assert name in NAMELESS, f"{name} is new: say here what it tells of whom"
             continue
         document = DOCUMENTS.get(name)
@@ -230,6 +230,35 @@ def test_a_tenants_functions_are_granted_nothing_of_this_machine(shared):
     assert plan(shared, "127.0.0.1").status == plan(shared, "localhost").status == 200, "the node's own may be granted it"
     for host in ("api.example.org", "10.1.2.3"):
         assert plan(shared.acme, host).status == 200
+
+
+def test_secrets_and_callbacks_stay_with_their_tenant(shared):
+    def names(who):
+        return {(one.get("application"), one["name"]) for one in who.control("GET", "/v1/secrets").document["secrets"]}
+
+    for who in (shared.acme, shared.rival):
+        who.control("PUT", "/v1/secrets/KEY", body=b"everybody's").problem(422, "secret-whose")
+    assert shared.control("PUT", "/v1/secrets/KEY", body=b"the node's").status == 200
+    assert shared.acme.control("PUT", "/v1/secrets/KEY?application=shop", body=b"acme's").status == 200
+    assert names(shared.acme) == {("shop", "KEY")} and names(shared.rival) == set()
+    assert {(None, "KEY"), ("acme/shop", "KEY")} <= names(shared)
+    there = shared.rival.control("DELETE", "/v1/secrets/KEY?application=shop")
+    nowhere = shared.rival.control("DELETE", "/v1/secrets/NONE?application=shop")
+    assert (there.status, seen(there)) == (404, seen(nowhere))
+    shared.rival.control("DELETE", "/v1/secrets/KEY?application=acme/shop").problem(400, "name-invalid")
+    assert shared.acme.control("DELETE", "/v1/secrets/KEY?application=shop").status == 204
+    assert shared.control("DELETE", "/v1/secrets/KEY").status == 204
+
+    answer = shared.acme.request("POST", "/async-function/shop.who", b"", {"X-Callback-Url": "/function/shop.env"})
+    assert answer.status == 202, answer.body
+    identity = answer.headers["X-Call-Id"]
+    told = eventually(
+        lambda: [call for call in shared.acme.control("GET", "/v1/calls?limit=1000").document["calls"] if call.get("callback_of") == identity and call["state"] == "succeeded"],
+        "acme's function is told")
+    text = shared.acme.control("GET", f"/v1/calls/{told[0]['id']}/result").text
+    assert "HTTP_X_FUNCTION_NAME=shop.who" in text
+    assert not any(call.get("callback_of") == identity for call in shared.rival.control("GET", "/v1/calls?limit=1000").document["calls"])
+    shared.rival.request("POST", "/async-function/shop.who", b"", {"X-Callback-Url": "/function/hidden.secret2"}).problem(400, "callback-malformed")
 
 
 # --- the data plane ---
@@ -378,7 +407,7 @@ def test_each_role_does_what_the_description_says_and_no_more(shared):
             assert all(who.control(method, path).status == 200 for who in holders.values()), name
             continue
         # Nobody has such things: whoever is let in meets a 4xx, and changes nothing.
-        path = path.format(**NOBODYS, token="0" * 12, sha256="0" * 64)
+        path = path.format(**NOBODYS, token="0" * 12, sha256="0" * 64, name="NONE")
         for role, who in holders.items():
             answer = who.control(method, path, {} if method in ("POST", "PUT", "PATCH") else None)
             if needed == "operator":

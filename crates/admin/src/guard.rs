@@ -69,7 +69,7 @@ const INVOKE: Rule = Rule::Role(Role::Invoke);
 const READ: Rule = Rule::Role(Role::Read);
 
 /// All of them. A handler that is not here is nobody's but the operator's, and fails a test.
-static OPERATIONS: [Operation; 32] = [
+static OPERATIONS: [Operation; 35] = [
     operation("GET", "/healthz", "health", Rule::Open),
     operation("GET", "/readyz", "readiness", Rule::Open),
     operation("GET", "/v1/node", "describe_node", Rule::Any),
@@ -123,6 +123,9 @@ static OPERATIONS: [Operation; 32] = [
     operation("GET", "/v1/calls/{id}/result", "call_result", READ),
     operation("POST", "/v1/calls/{id}/retry", "retry_call", INVOKE),
     operation("DELETE", "/v1/calls/{id}", "discard_call", INVOKE),
+    operation("GET", "/v1/secrets", "list_secrets", READ),
+    operation("PUT", "/v1/secrets/{name}", "set_secret", DEPLOY),
+    operation("DELETE", "/v1/secrets/{name}", "delete_secret", DEPLOY),
     operation("GET", "/v1/audit", "read_audit", READ),
     operation("GET", "/v1/tenants", "list_tenants", Rule::Operator),
     operation("GET", "/v1/tenants/{tenant}", "describe_tenant", Rule::Operator),

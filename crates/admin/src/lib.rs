@@ -37,6 +37,7 @@ pub use openapi::openapi;
 use axum::{Router, middleware, serve::ListenerExt};
 use calls::Calls;
 use registry::Registry;
+use secrets::Secrets;
 use std::{
     future::Future,
     io,
@@ -73,6 +74,8 @@ pub struct State {
     pub calls: Option<Calls>,
     /// When schedules are due.
     pub agenda: Agenda,
+    /// What services show to others for functions.
+    pub secrets: Secrets,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// What `GET /v1/node` says.

@@ -26,6 +26,7 @@ use utoipa::{
     tags(
         (name = "deployments", description = "Code and applications"),
         (name = "functions", description = "Functions, versions, aliases and logs"),
+        (name = "secrets", description = "What the node adds to requests of functions, never told"),
         (name = "calls", description = "Asynchronous calls, their results, and dead letters"),
         (name = "tenants", description = "Who shares the node, their tokens, and who did what"),
         (name = "node", description = "The node itself"),

@@ -1,12 +1,13 @@
 //! What requests and answers hold. Times are RFC 3339 in UTC, sizes and durations as in a manifest.
 
 use contract::{
-    ApplicationId, ByteSize, Digest, FunctionId, FunctionRef, Name, RequestId, VersionNumber, format_duration,
+    ApplicationId, ByteSize, Digest, FunctionId, FunctionRef, Name, RequestId, SecretName, VersionNumber,
+    format_duration,
 };
 use manifest::{CloudEventsTrigger, HttpTrigger, Missed, ScheduleTrigger};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     time::{Duration, SystemTime},
 };
@@ -96,6 +97,9 @@ pub struct Deployment {
     /// The SHA-256 of code that must be uploaded first.
     #[schema(value_type = Vec<String>)]
     pub missing_code: Vec<Digest>,
+    /// What keeps nothing from being deployed, and will fail when it runs: secrets that are not set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// What is done to one function.
@@ -320,6 +324,45 @@ pub struct Settings {
     /// Hosts that it may send HTTP requests to.
     #[serde(default, rename = "grants.http", skip_serializing_if = "Vec::is_empty")]
     pub http: Vec<String>,
+    /// Header fields that the node adds to them, by host and by name; `{secret:NAME}` stands for a secret.
+    #[serde(
+        default,
+        rename = "grants.http.headers",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub headers: BTreeMap<String, BTreeMap<String, String>>,
+    /// Hosts that secrets in those may be sent to without TLS.
+    #[serde(
+        default,
+        rename = "grants.http.clear_text",
+        skip_serializing_if = "BTreeSet::is_empty"
+    )]
+    pub clear_text: BTreeSet<String>,
+}
+
+/// The secrets of a node. Values are never told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Secrets {
+    /// By application, those of the node first, and by name.
+    pub secrets: Vec<Secret>,
+}
+
+/// A secret, without its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Secret {
+    /// Its name.
+    #[schema(value_type = String, example = "API_KEY")]
+    pub name: SecretName,
+    /// The application whose secret it is; that of all applications, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "shop")]
+    pub application: Option<ApplicationId>,
+    /// When its value was set.
+    #[schema(format = DateTime)]
+    pub set: String,
+    /// The functions of which a version that has an alias uses it.
+    #[schema(value_type = Vec<String>, example = json!(["shop.resize"]))]
+    pub functions: Vec<FunctionId>,
 }
 
 /// Which version to go back to.
@@ -427,6 +470,28 @@ pub struct Call {
     /// Why its last attempt failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// How its outcome is told, if somebody wants to hear of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
+    /// The call whose outcome it tells, if it is a callback itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub callback_of: Option<RequestId>,
+    /// Whom its outcome is told; of a callback, whom it tells. Not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
+}
+
+/// How the outcome of a call is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Callback {
+    /// The call that tells it. Absent before there is an outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub id: Option<RequestId>,
+    /// Where that call is in its life. Absent when it is not kept any more, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<CallState>,
 }
 
 /// Where a call is in its life.
@@ -717,7 +782,7 @@ impl From<calls::Call> for Call {
         let mut one = Self {
             id: call.id.0,
             function: call.function,
-            state: CallState::Accepting,
+            state: call.state.into(),
             accepted: moment(call.accepted),
             attempts: call.begun,
             due: None,
@@ -725,26 +790,38 @@ impl From<calls::Call> for Call {
             status: None,
             cause: None,
             reason: call.reason,
+            callback: call.callback.map(|telling| Callback {
+                id: telling.id.map(|id| id.0),
+                state: telling.state.map(CallState::from),
+            }),
+            callback_of: call.tells.map(|id| id.0),
+            callback_url: None,
         };
         match call.state {
-            calls::State::Accepting => {}
-            calls::State::Waiting { due } => {
-                one.state = CallState::Waiting;
-                one.due = Some(moment(due));
-            }
-            calls::State::Running => one.state = CallState::Running,
+            calls::State::Accepting | calls::State::Running => {}
+            calls::State::Waiting { due } => one.due = Some(moment(due)),
             calls::State::Succeeded { at, status } => {
-                one.state = CallState::Succeeded;
                 one.ended = Some(moment(at));
                 one.status = Some(status);
             }
             calls::State::Dead { at, cause } => {
-                one.state = CallState::Dead;
                 one.ended = Some(moment(at));
                 one.cause = Some(cause.into());
             }
         }
         one
+    }
+}
+
+impl From<calls::State> for CallState {
+    fn from(state: calls::State) -> Self {
+        match state {
+            calls::State::Accepting => Self::Accepting,
+            calls::State::Waiting { .. } => Self::Waiting,
+            calls::State::Running => Self::Running,
+            calls::State::Succeeded { .. } => Self::Succeeded,
+            calls::State::Dead { .. } => Self::Dead,
+        }
     }
 }
 
@@ -819,6 +896,16 @@ impl From<&registry::Settings> for Settings {
             protocol: protocol.to_owned(),
             content_type,
             http: settings.http.clone(),
+            headers: settings
+                .headers
+                .iter()
+                .map(|(host, headers)| {
+                    let headers = headers.iter();
+                    let headers = headers.map(|(name, value)| (name.clone(), value.to_string()));
+                    (host.clone(), headers.collect())
+                })
+                .collect(),
+            clear_text: settings.clear_text.clone(),
         }
     }
 }
@@ -843,6 +930,7 @@ impl From<registry::Plan> for Deployment {
             schedules: plan.schedules.iter().map(Schedule::from).collect(),
             events: plan.subscriptions.iter().map(Subscription::from).collect(),
             missing_code: plan.missing_code,
+            warnings: Vec::new(),
         }
     }
 }

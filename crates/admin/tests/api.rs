@@ -5,6 +5,7 @@ use calls::{CallId, Calls, Finished, Outcome, Timestamp, Verdict};
 use contract::{Digest, Problem, RequestId};
 use engine_wasmtime::Wasmtime;
 use registry::Registry;
+use secrets::Secrets;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::{
@@ -74,6 +75,7 @@ impl Node {
         let ready = Arc::new(AtomicBool::new(true));
         let state = State {
             agenda: triggers::Agenda::default(),
+            secrets: Secrets::open(&folder.path().join("secrets")).unwrap(),
             registry: Arc::new(registry),
             tenants,
             audit: Audit::open(folder.path()).unwrap(),
@@ -213,13 +215,19 @@ impl Node {
 
     /// A call that was accepted at `now` and may fail once.
     fn accept(&self, number: u128, now: Timestamp) -> String {
+        self.accept_for(number, None, now)
+    }
+
+    /// The same, whose outcome is told to somebody.
+    fn accept_for(&self, number: u128, callback: Option<&str>, now: Timestamp) -> String {
         let request = calls::Request {
             function: "shop.resize".parse().unwrap(),
             method: "POST".to_owned(),
             target: "/".to_owned(),
             headers: Vec::new(),
             body: bytes::Bytes::new(),
-            callback: None,
+            callback: callback.map(|text| text.parse().unwrap()),
+            tells: None,
             attempts: 1,
             maximum_age: Duration::from_hours(1),
         };
@@ -234,6 +242,7 @@ impl Node {
             id: attempt.id,
             number: attempt.number,
             outcome: outcome.clone(),
+            took: Duration::ZERO,
         });
         self.calls.finish(&finished.collect::<Vec<_>>(), now).unwrap()
     }
@@ -251,6 +260,7 @@ impl Node {
 fn registry(store: Arc<Embedded>, data: &Path) -> Registry {
     let options = registry::Options {
         code: contract::ByteSize::mib(2),
+        services: vec!["http"],
         ..registry::Options::default()
     };
     Registry::open(store, data, vec![ENGINE.clone()], options).unwrap()
@@ -387,7 +397,7 @@ fn every_error_is_a_problem() {
     typo["function"]["resize"]["memroy"] = json!("1MiB");
     let typo = body(typo, json!({ "resize": not_code }));
     let mut grants = manifest();
-    grants["function"]["resize"]["grants"] = json!({ "http": [{ "host": "example.org" }] });
+    grants["function"]["resize"]["grants"] = json!({ "s3": [{ "bucket": "photos", "actions": ["get"] }] });
     let grants = body(grants, json!({ "resize": not_code }));
     let good = body(manifest(), json!({ "resize": digest(&program(1)) }));
     let deep = "[".repeat(100_000);
@@ -962,6 +972,42 @@ fn a_dead_letter_is_looked_at_retried_and_dropped() {
 }
 
 #[test]
+fn a_call_shows_whom_its_outcome_is_told_and_how_far_that_is() {
+    const URL: &str = "http://example.org/done";
+    let node = Node::start();
+    let path = format!("/v1/calls/{}", node.accept_for(7, Some(URL), START));
+    let wanted: wire::Call = node.get(&path);
+    assert_eq!(
+        wanted.callback,
+        Some(wire::Callback {
+            id: None,
+            state: None
+        })
+    );
+    node.run(&succeeded(&[], b"x"), START);
+    let told: wire::Call = node.get(&path);
+    assert_eq!(told.callback_url.as_deref(), Some(URL));
+    let callback = told.callback.unwrap();
+    assert_eq!(callback.state, Some(wire::CallState::Waiting));
+    let id = callback.id.unwrap();
+    let delivery: wire::Call = node.get(&format!("/v1/calls/{id}"));
+    assert_eq!(
+        (
+            delivery.callback_of,
+            delivery.callback_url.as_deref(),
+            delivery.callback
+        ),
+        (Some(RequestId(7)), Some(URL), None)
+    );
+    let page: wire::Calls = node.get("/v1/calls");
+    assert_eq!(page.calls.len(), 2);
+    assert!(
+        page.calls.iter().all(|call| call.callback_url.is_none()),
+        "a list reads no log"
+    );
+}
+
+#[test]
 fn calls_are_listed_by_state_and_page_by_page() {
     let node = Node::start();
     node.accept(1, START);
@@ -998,4 +1044,120 @@ fn calls_are_listed_by_state_and_page_by_page() {
             "{path}"
         );
     }
+}
+
+#[test]
+fn a_secret_is_set_and_used_and_never_told() {
+    let node = Node::start();
+    let hidden = "hidden-6d1f";
+    let set = |path: &str, value: &str| {
+        let (status, body) = node.call("PUT", path, &[], value.as_bytes());
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        assert!(!String::from_utf8_lossy(&body).contains(value));
+        serde_json::from_slice::<wire::Secret>(&body).unwrap()
+    };
+    let mut manifest = manifest();
+    manifest["function"]["resize"]["grants"] = json!({ "http": [{
+        "host": "api.example.org",
+        "headers": { "Authorization": "Bearer {secret:KEY}", "x-other": "{secret:OTHER}", "x-plain": "yes" },
+    }] });
+    let code = program(1);
+    let request = json!({ "manifest": manifest, "code": { "resize": node.upload(&code) } });
+    let deployments = "/v1/applications/shop/deployments";
+    let own = set("/v1/secrets/KEY?application=shop", hidden);
+    assert_eq!(own.application.unwrap().to_string(), "shop");
+    let plan: wire::Deployment = node.send("POST", &format!("{deployments}?plan=true"), &request);
+    assert_eq!(plan.warnings.len(), 1, "{:?}", plan.warnings);
+    assert!(
+        plan.warnings[0].contains("`OTHER`") && plan.warnings[0].contains("`resize`"),
+        "{:?}",
+        plan.warnings
+    );
+    let deployed: wire::Deployment = node.send("POST", deployments, &request);
+    assert_eq!(deployed.warnings, plan.warnings);
+    set("/v1/secrets/OTHER", "other");
+    set("/v1/secrets/KEY", "of the node");
+    let again: wire::Deployment = node.send("POST", deployments, &request);
+    assert_eq!(again.warnings, [""; 0]);
+    assert_eq!(again.changes[0].action, wire::Action::Unchanged);
+
+    let settings = node
+        .get::<wire::FunctionDetail>("/v1/functions/shop.resize")
+        .function
+        .settings;
+    assert_eq!(settings.http, ["api.example.org"]);
+    assert_eq!(
+        settings.headers["api.example.org"]["authorization"],
+        "Bearer {secret:KEY}"
+    );
+
+    let listed: wire::Secrets = node.get("/v1/secrets");
+    let listed: Vec<_> = listed
+        .secrets
+        .iter()
+        .map(|secret| {
+            let users: Vec<_> = secret.functions.iter().map(ToString::to_string).collect();
+            let application = secret.application.as_ref().map(ToString::to_string);
+            (
+                application.unwrap_or_default(),
+                secret.name.to_string(),
+                users.join(" "),
+            )
+        })
+        .collect();
+    let row = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
+    assert_eq!(
+        listed,
+        [
+            row("", "KEY", ""),
+            row("", "OTHER", "shop.resize"),
+            row("shop", "KEY", "shop.resize")
+        ],
+        "its own goes before the node's"
+    );
+
+    let path = "/v1/secrets/KEY?application=shop";
+    let (status, body) = node.call("DELETE", path, &[], b"");
+    let problem: Problem = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, &problem.code[..]), (409, "secret-in-use"));
+    assert!(problem.detail.contains("shop.resize"), "{}", problem.detail);
+    assert_eq!(
+        node.call("DELETE", &format!("{path}&force=true"), &[], b"").0,
+        204
+    );
+    assert_eq!(
+        node.fails("DELETE", path, &[], b""),
+        (404, "secret-unknown".to_owned())
+    );
+    let listed: wire::Secrets = node.get("/v1/secrets");
+    assert_eq!(
+        listed.secrets[0].functions[0].to_string(),
+        "shop.resize",
+        "it means the node's now"
+    );
+    // Whoever uses it no longer holds it.
+    assert_eq!(node.call("DELETE", "/v1/functions/shop.resize", &[], b"").0, 204);
+    assert_eq!(node.call("DELETE", "/v1/secrets/KEY", &[], b"").0, 204);
+}
+
+#[test]
+fn a_bad_secret_is_refused_without_a_word_of_it() {
+    let node = Node::start();
+    let long = "x".repeat(8193);
+    for (path, value, status, code) in [
+        ("/v1/secrets/KEY", "hidden\n", 422, "secret-invalid"),
+        ("/v1/secrets/KEY", " hidden", 422, "secret-invalid"),
+        ("/v1/secrets/KEY", "", 422, "secret-invalid"),
+        ("/v1/secrets/KEY", &long, 422, "secret-invalid"),
+        ("/v1/secrets/a.b", "hidden", 400, "name-invalid"),
+        ("/v1/secrets/..%2Fx", "hidden", 400, "name-invalid"),
+        ("/v1/secrets/KEY?application=A", "hidden", 400, "name-invalid"),
+        ("/v1/secrets/KEY?app=a", "hidden", 400, "query-invalid"),
+    ] {
+        let (found, body) = node.call("PUT", path, &[], value.as_bytes());
+        let body = String::from_utf8(body).unwrap();
+        assert_eq!(found, status, "{path}: {body}");
+        assert!(body.contains(code) && !body.contains("hidden"), "{body}");
+    }
+    assert_eq!(node.get::<wire::Secrets>("/v1/secrets").secrets, []);
 }

@@ -1,5 +1,6 @@
 //! What a call is made of.
 
+use crate::Callback;
 use bytes::Bytes;
 use contract::{FunctionRef, NameError, RequestId};
 use serde::{Deserialize, Serialize};
@@ -47,18 +48,20 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 /// What is to be run, and how often it may be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which function. Resolved at each attempt, so an alias means what it names then.
+    /// Which function. Resolved at each attempt, so an alias means what it names then. Of a delivery: whose outcome it tells.
     pub function: FunctionRef,
     /// The method.
     pub method: String,
-    /// Path and query.
+    /// Path and query; of a delivery the URL.
     pub target: String,
     /// Names and values, in their order.
     pub headers: Vec<(String, Vec<u8>)>,
     /// The body.
     pub body: Bytes,
-    /// Where the outcome is to be told. Kept and handed out, not used here.
-    pub callback: Option<String>,
+    /// Whom the outcome is told.
+    pub callback: Option<Callback>,
+    /// The call whose outcome this one tells.
+    pub tells: Option<CallId>,
     /// How often it may fail before it is a dead letter; 0 means 1.
     pub attempts: u32,
     /// How old it may become before it is a dead letter.
@@ -118,6 +121,8 @@ pub struct Finished {
     pub number: u32,
     /// What came of it.
     pub outcome: Outcome,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// What a finished attempt leads to.
@@ -198,4 +203,17 @@ pub struct Call {
     pub state: State,
     /// Why its last attempt failed, if it did.
     pub reason: Option<String>,
+    /// How far it is with telling its outcome, if somebody wants to hear of it.
+    pub callback: Option<Telling>,
+    /// The call whose outcome it tells, if it is a callback.
+    pub tells: Option<CallId>,
+}
+
+/// How far it is with telling an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// The call that tells it. There is none before there is an outcome.
+    pub id: Option<CallId>,
+    /// Where that is in its life; `None` also when it is not kept any more.
+    pub state: Option<State>,
 }

@@ -1,8 +1,9 @@
 //! The shell: events go to the log, and then to the index.
 
 use crate::{
-    Attempt, Call, CallId, Cause, Error, Finished, Outcome, Request, Response, State, SubmitError, Timestamp,
-    Verdict,
+    Attempt, Call, CallId, Callback, Cause, Error, Finished, Outcome, Request, Response, State, SubmitError,
+    Telling, Timestamp, Verdict,
+    callback::{self, End, Ended, Patience},
     event::{self, Event, Progress, RequestHead},
     index::{Entry, Index, Keep, Tally},
     retry::{self, Terms},
@@ -26,6 +27,8 @@ const PASSED: usize = 4096;
 const STRIDE: usize = 64;
 /// Appends of carried records in one call of [`Calls::maintain`].
 const CARRIES: usize = 16;
+/// One server may be what this part of all pending calls, or of their bytes, waits for.
+const SHARE: usize = 2;
 
 /// How much is taken, how often it is tried, and how long it is kept.
 #[derive(Clone, Debug)]
@@ -54,6 +57,8 @@ pub struct Options {
     pub first_delay: Duration,
     /// No delay is longer.
     pub longest_delay: Duration,
+    /// How often the delivery of an outcome may fail before it is a dead letter.
+    pub callback_attempts: u32,
     /// Attempts one after the other that the node's end may interrupt, before the call is taken for its cause.
     pub interruptions: u32,
     /// Bytes of garbage in the log that are not worth carrying what is among them.
@@ -75,6 +80,7 @@ impl Default for Options {
             dead_letter_retention: Duration::from_hours(14 * 24),
             first_delay: Duration::from_secs(1),
             longest_delay: Duration::from_mins(5),
+            callback_attempts: 16,
             interruptions: 5,
             garbage: 16 << 20,
         }
@@ -233,14 +239,24 @@ impl Calls {
             })
     }
 
-    /// Calls that are to be run now, `most` of them, those that waited longest first.
+    /// Calls of functions that are to be run now, `most` of them, those that waited longest first.
     pub fn due(&self, now: Timestamp, most: usize) -> Vec<CallId> {
         self.0.index.lock().due(now).take(most).collect()
     }
 
-    /// When the next call that waits will be due.
+    /// When the next call of a function that waits will be due.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.0.index.lock().next_due()
+    }
+
+    /// Deliveries that are to be made now: as many as may be under way, to each server and in all, beside those that are.
+    pub fn deliveries(&self, now: Timestamp) -> Vec<CallId> {
+        self.0.index.lock().deliveries(now)
+    }
+
+    /// When the next delivery will be due for which there is room now.
+    pub fn next_delivery(&self) -> Option<Timestamp> {
+        self.0.index.lock().next_delivery()
     }
 
     /// Begins attempts at these calls, as far as they are due; what has become too old or was interrupted too often
@@ -248,6 +264,7 @@ impl Calls {
     pub fn begin(&self, ids: &[CallId], now: Timestamp) -> Result<Vec<Attempt>, Error> {
         let mut events = Vec::new();
         let mut begun = Vec::new();
+        let mut hopeless = Vec::new();
         {
             let mut index = self.0.index.lock();
             for id in ids {
@@ -256,20 +273,30 @@ impl Calls {
                 if !is_due || entry.busy {
                     continue;
                 }
-                let event = if let Some(cause) = self.0.hopeless(entry, now) {
-                    Event::Died {
-                        id: *id,
-                        at: now,
-                        cause,
-                        failures: entry.progress.failures,
-                        reason: entry.progress.reason.clone(),
-                    }
+                if let Some(cause) = self.0.hopeless(entry, now) {
+                    hopeless.push((*id, cause, entry.clone()));
                 } else {
                     begun.push((*id, entry.progress.begun + 1));
-                    Event::Begun { id: *id }
-                };
-                events.push((event, Bytes::new()));
+                    events.push((Event::Begun { id: *id }, Bytes::new()));
+                }
                 index.update(*id, |entry| entry.busy = true);
+            }
+        }
+        for (id, cause, entry) in &hopeless {
+            let died = Event::Died {
+                id: *id,
+                at: now,
+                cause: *cause,
+                failures: entry.progress.failures,
+                reason: entry.progress.reason.clone(),
+            };
+            match self.0.told(entry, None, died, Bytes::new(), now) {
+                Ok(told) => events.extend(told),
+                Err(error) => {
+                    let hopeless = hopeless.iter().map(|(id, ..)| *id);
+                    self.0.release(begun.iter().map(|(id, _)| *id).chain(hopeless));
+                    return Err(error);
+                }
             }
         }
         self.0.commit(events)?;
@@ -282,7 +309,14 @@ impl Calls {
                         reason: format!("its request cannot be read: {error}"),
                         retry: true,
                     };
-                    self.finish(&[Finished { id, number, outcome }], now)?;
+                    let took = Duration::ZERO;
+                    let finished = Finished {
+                        id,
+                        number,
+                        outcome,
+                        took,
+                    };
+                    self.finish(&[finished], now)?;
                 }
             }
         }
@@ -309,22 +343,33 @@ impl Calls {
                 .count();
             let (now_stored, later) = rest.split_at(count);
             rest = later;
-            let mut events = Vec::new();
+            let mut taken = Vec::new();
             {
                 let mut index = self.0.index.lock();
                 for one in now_stored {
-                    let Some(entry) = index.get(one.id).filter(|entry| {
+                    verdicts.push(Verdict::Stale);
+                    let waits = index.get(one.id).filter(|entry| {
                         entry.progress.state == State::Running
                             && entry.progress.begun == one.number
                             && !entry.busy
-                    }) else {
-                        verdicts.push(Verdict::Stale);
-                        continue;
-                    };
-                    let (verdict, event, body) = self.0.judge(entry, one, now);
-                    verdicts.push(verdict);
-                    events.push((event, body));
-                    index.update(one.id, |entry| entry.busy = true);
+                    });
+                    if let Some(entry) = waits {
+                        taken.push((verdicts.len() - 1, one, entry.clone()));
+                        index.update(one.id, |entry| entry.busy = true);
+                    }
+                }
+            }
+            let mut events = Vec::new();
+            for (place, one, entry) in &taken {
+                match self.0.conclude(entry, one, now) {
+                    Ok((verdict, concluded)) => {
+                        verdicts[*place] = verdict;
+                        events.extend(concluded);
+                    }
+                    Err(error) => {
+                        self.0.release(taken.iter().map(|(_, one, _)| one.id));
+                        return Err(error);
+                    }
                 }
             }
             self.0.commit(events)?;
@@ -334,7 +379,25 @@ impl Calls {
 
     /// What is known of a call, without reading the log.
     pub fn get(&self, id: CallId) -> Option<Call> {
-        self.0.index.lock().get(id).map(|entry| call(id, entry))
+        let index = self.0.index.lock();
+        index.get(id).map(|entry| call(&index, id, entry))
+    }
+
+    /// Whom the outcome of a call is told; of a callback, whom it tells.
+    pub fn told_to(&self, id: CallId) -> Result<Option<String>, Error> {
+        match self.0.read(id)?.0 {
+            Event::Held { request, .. } if request.tells.is_some() => Ok(Some(request.target)),
+            Event::Held { request, .. } => Ok(request.callback.map(String::from)),
+            // Only the other knows, as long as it is kept.
+            Event::Succeeded {
+                tells: Some(other), ..
+            } => match self.told_to(other) {
+                Err(Error::Unknown(_)) => Ok(None),
+                found => found,
+            },
+            Event::Succeeded { callback, .. } => Ok(callback.map(String::from)),
+            _ => Ok(None),
+        }
     }
 
     /// Calls of a kind, in the order of their ids: `most` of them, after this one.
@@ -360,7 +423,7 @@ impl Calls {
             for (id, entry) in index.after(after).take(PASSED) {
                 (seen, after) = (seen + 1, Some(id));
                 if kind.holds(entry.progress.state) && wanted(&entry.function) {
-                    found.push(call(id, entry));
+                    found.push(call(&index, id, entry));
                     if found.len() == most {
                         return found;
                     }
@@ -504,7 +567,13 @@ fn dead_letter(index: &Index, id: CallId) -> Result<&Entry, Error> {
     Ok(entry)
 }
 
-fn call(id: CallId, entry: &Entry) -> Call {
+fn call(index: &Index, id: CallId, entry: &Entry) -> Call {
+    let callback = entry.calls_back.then(|| {
+        let ended = !entry.progress.state.is_pending();
+        let teller = ended.then(|| callback::id(id, entry.progress.begun));
+        let state = teller.and_then(|id| Some(index.get(id)?.progress.state));
+        Telling { id: teller, state }
+    });
     Call {
         id,
         function: entry.function.clone(),
@@ -512,6 +581,8 @@ fn call(id: CallId, entry: &Entry) -> Call {
         begun: entry.progress.begun,
         state: entry.progress.state,
         reason: entry.progress.reason.as_deref().map(str::to_owned),
+        callback,
+        tells: entry.tells,
     }
 }
 
@@ -572,7 +643,7 @@ impl Shared {
     fn admit(&self, id: CallId, request: &Request, now: Timestamp) -> Result<(Event, Vec<u8>), SubmitError> {
         let head = request.method.len()
             + request.target.len()
-            + request.callback.as_ref().map_or(0, String::len)
+            + request.callback.as_ref().map_or(0, |to| to.to_string().len())
             + headers_size(&request.headers);
         for (part, size, limit) in [
             ("body", request.body.len(), self.options.body),
@@ -583,28 +654,19 @@ impl Shared {
             }
         }
         let head = RequestHead::pack(request);
-        let progress = Progress::new(now, 0);
-        let mut entry = Entry {
-            function: request.function.clone(),
-            accepted: now,
-            attempts: request.attempts,
-            maximum_age: head.maximum_age(),
-            progress: progress.clone(),
-            anchor: Position::default(),
-            bytes: 0,
-            busy: true,
-        };
-        entry.progress.state = State::Accepting;
+        let mut entry = self.index.lock().entry(&head, now);
         let event = Event::Held {
             id,
             accepted: now,
             request: head,
-            progress,
+            progress: entry.progress.clone(),
         };
         let record = event
             .encode(&request.body)
             .map_err(|error| SubmitError::Log(LogError::storage("write a call", error)))?;
+        entry.progress.state = State::Accepting;
         entry.bytes = record.len() as u64;
+        entry.busy = true;
 
         let mut index = self.index.lock();
         if index.get(id).is_some() {
@@ -612,6 +674,13 @@ impl Shared {
         }
         if let Some(full) = self.is_full(index.pending, entry.bytes) {
             return Err(full);
+        }
+        if let Some(server) = &entry.server {
+            let limit = (self.options.pending / SHARE).max(1);
+            if index.server(server).is_some_and(|server| server.pending >= limit) {
+                let server = server.to_string();
+                return Err(SubmitError::Untold { server, limit });
+            }
         }
         // Wherever its record will be, it is not before what is known to be the end now.
         entry.anchor = index.end();
@@ -692,10 +761,126 @@ impl Shared {
     fn hopeless(&self, entry: &Entry, now: Timestamp) -> Option<Cause> {
         if retry::is_too_old(now, entry.progress.since, entry.maximum_age) {
             Some(Cause::Age)
-        } else if entry.progress.interruptions > self.options.interruptions {
+        } else if entry.progress.interruptions > self.options.interruptions && !entry.is_delivery() {
+            // What is delivered is no code: it was not that which took the node down.
             Some(Cause::Interrupted)
         } else {
             None
+        }
+    }
+
+    /// What an attempt's end means for its call, and what is to be stored of that.
+    fn conclude(
+        &self,
+        entry: &Entry,
+        one: &Finished,
+        now: Timestamp,
+    ) -> Result<(Verdict, Vec<(Event, Bytes)>), Error> {
+        let (mut verdict, mut event, mut body) = self.judge(entry, one, now);
+        if verdict == Verdict::Succeeded && entry.calls_back && entry.server.is_none() {
+            // A function is not told half of it: where there is no room for the answer, it is asked for again.
+            let full = self.is_full(
+                Tally {
+                    calls: 0,
+                    ..self.index.lock().pending
+                },
+                body.len() as u64,
+            );
+            if let Some(full) = full {
+                let refused = Finished {
+                    outcome: Outcome::Refused {
+                        reason: format!("its callback was not accepted: {full}"),
+                    },
+                    ..one.clone()
+                };
+                (verdict, event, body) = self.judge(entry, &refused, now);
+            }
+        }
+        Ok((verdict, self.told(entry, Some(one.took), event, body, now)?))
+    }
+
+    /// An event, and before it that of the call that tells of it, if it is an end of which somebody is to hear.
+    fn told(
+        &self,
+        entry: &Entry,
+        took: Option<Duration>,
+        mut event: Event,
+        body: Bytes,
+        now: Timestamp,
+    ) -> Result<Vec<(Event, Bytes)>, Error> {
+        let is_end = matches!(event, Event::Succeeded { .. } | Event::Died { .. });
+        let callback = match entry.calls_back && is_end {
+            true => self.callback(event.id())?,
+            false => None,
+        };
+        let Some(callback) = callback else {
+            return Ok(vec![(event, body)]);
+        };
+        let response;
+        let end = match &event {
+            Event::Died { cause, reason, .. } => End::Dead(*cause, reason.as_deref()),
+            _ => {
+                response = event::response(event.clone(), body.clone()).unwrap_or_default();
+                End::Succeeded(&response)
+            }
+        };
+        let begun = entry.progress.begun;
+        let ended = Ended {
+            id: event.id(),
+            function: &entry.function,
+            begun,
+            took,
+            end,
+        };
+        let patience = Patience {
+            attempts: match callback {
+                Callback::Function { .. } => entry.attempts,
+                Callback::Url(_) => self.options.callback_attempts,
+            },
+            maximum_age: entry.maximum_age,
+        };
+        let mut request = callback::request(&callback, &ended, &patience);
+        if let Some(server) = &entry.server {
+            let index = self.index.lock();
+            let bytes = request.body.len() as u64;
+            let held = index.server(server).map_or(0, |server| server.bytes);
+            let pending = Tally {
+                calls: 0,
+                ..index.pending
+            };
+            if held + bytes > self.options.pending_bytes / SHARE as u64
+                || self.is_full(pending, bytes).is_some()
+            {
+                callback::omit(&mut request);
+            }
+        }
+        let tells = Event::Held {
+            id: callback::id(event.id(), begun),
+            accepted: now,
+            request: RequestHead::pack(&request),
+            progress: Progress::new(now, 0),
+        };
+        if let Event::Succeeded { callback: told, .. } = &mut event {
+            *told = Some(callback);
+        }
+        Ok(vec![(tells, request.body), (event, body)])
+    }
+
+    /// Whom the outcome of a call is told that is busy and has none yet. What cannot be read tells nobody: its attempts end so,
+    /// too.
+    fn callback(&self, id: CallId) -> Result<Option<Callback>, Error> {
+        match self.read(id) {
+            Ok((Event::Held { request, .. }, _)) => Ok(request.callback),
+            Err(Error::Log(error)) => Err(error.into()),
+            _ => Ok(None),
+        }
+    }
+
+    /// These calls are not busy any more, though nothing became of them.
+    fn release(&self, ids: impl Iterator<Item = CallId>) {
+        let mut index = self.index.lock();
+        for id in ids {
+            index.update(id, |entry| entry.busy = false);
         }
     }
 
@@ -822,10 +1007,7 @@ impl Shared {
             }
         }
         if let Some(error) = failed {
-            let mut index = self.index.lock();
-            for (id, _) in calls {
-                index.update(id, |entry| entry.busy = false);
-            }
+            self.release(calls.iter().map(|(id, _)| *id));
             return Err(error);
         }
         self.commit(events)

@@ -13,6 +13,16 @@ pub enum SubmitError {
         /// How many may be pending.
         limit: u64,
     },
+    /// As much waits for a server to be told as may.
+    #[error(
+        "no more calls are accepted whose outcome {server} is told: it is to hear of {limit} already; is it up?"
+    )]
+    Untold {
+        /// Its scheme, host and port.
+        server: String,
+        /// Of how many it may have to hear.
+        limit: usize,
+    },
     /// The request is too large to be kept.
     #[error(
         "the call's {part} of {size} bytes is too large: at most {limit} are kept; send what is large by reference"

@@ -1,6 +1,6 @@
 //! The log's records: the length of a JSON text (4 bytes, little-endian), the text, and the bytes of a body.
 
-use crate::{CallId, Cause, Request, Response, State, Timestamp, call::milliseconds};
+use crate::{CallId, Callback, Cause, Request, Response, State, Timestamp, call::milliseconds, callback};
 use bytes::Bytes;
 use contract::FunctionRef;
 use serde::{Deserialize, Serialize};
@@ -37,10 +37,12 @@ impl Headers {
 pub(crate) struct RequestHead {
     pub(crate) function: FunctionRef,
     method: String,
-    target: String,
+    pub(crate) target: String,
     headers: Headers,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    callback: Option<String>,
+    pub(crate) callback: Option<Callback>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tells: Option<CallId>,
     pub(crate) attempts: u32,
     maximum_age_ms: u64,
 }
@@ -53,6 +55,7 @@ impl RequestHead {
             target: request.target.clone(),
             headers: Headers::pack(&request.headers),
             callback: request.callback.clone(),
+            tells: request.tells,
             attempts: request.attempts,
             maximum_age_ms: milliseconds(request.maximum_age),
         }
@@ -67,12 +70,18 @@ impl RequestHead {
             headers: self.headers.unpack(),
             body,
             callback: self.callback,
+            tells: self.tells,
             attempts: self.attempts,
         }
     }
 
     pub(crate) fn maximum_age(&self) -> Duration {
         Duration::from_millis(self.maximum_age_ms)
+    }
+
+    /// The server that is told an outcome, now by this request or later by another.
+    pub(crate) fn server(&self) -> Option<String> {
+        callback::server_of(&self.target, self.tells, self.callback.as_ref())
     }
 }
 
@@ -150,6 +159,10 @@ pub(crate) enum Event {
         headers: Headers,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         omitted: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        callback: Option<Callback>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tells: Option<CallId>,
     },
     Discarded {
         id: CallId,
@@ -184,6 +197,8 @@ impl Event {
             status: response.status,
             headers: Headers::pack(&response.headers),
             omitted: response.omitted,
+            callback: None,
+            tells: call.tells,
         }
     }
 
@@ -236,13 +251,16 @@ mod tests {
         fn requests_read_back(
             headers in proptest::collection::vec(("[a-z-]{1,9}", proptest::collection::vec(any::<u8>(), 0..20)), 0..4),
             body in proptest::collection::vec(any::<u8>(), 0..100),
-            callback in proptest::option::of("[ -~]{0,20}"),
+            callback in proptest::option::of(prop_oneof![Just("/function/a.b:3/c?d"), Just("https://example.org:1/x")]),
+            tells in proptest::option::of(any::<u128>()),
             target in "[ -~]{0,20}",
         ) {
             let request = Request {
                 function: "shop.resize:3".parse().unwrap(),
                 method: "POST".to_owned(),
-                target, headers, callback,
+                target, headers,
+                callback: callback.map(|text| text.parse().unwrap()),
+                tells: tells.map(|id| CallId(contract::RequestId(id))),
                 body: Bytes::from(body),
                 attempts: 3,
                 maximum_age: Duration::from_millis(1234),

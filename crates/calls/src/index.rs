@@ -2,12 +2,24 @@
 
 use crate::{
     CallId, State, Timestamp,
-    event::{Event, Progress},
+    event::{Event, Progress, RequestHead},
 };
 use contract::{FunctionRef, Position};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
+};
+
+/// Deliveries that are under way at once, and the bytes of their records.
+const DELIVERIES: Tally = Tally {
+    calls: 64,
+    bytes: 64 << 20,
+};
+/// Those of them that go to one server.
+const DELIVERIES_TO_ONE: Tally = Tally {
+    calls: 8,
+    bytes: 8 << 20,
 };
 
 /// One call.
@@ -24,6 +36,19 @@ pub(crate) struct Entry {
     pub(crate) bytes: u64,
     /// An event of it is on its way to the disk: nobody else may begin another.
     pub(crate) busy: bool,
+    /// Somebody is told its outcome.
+    pub(crate) calls_back: bool,
+    /// The call whose outcome it tells.
+    pub(crate) tells: Option<CallId>,
+    /// The server that is told an outcome, now by this call or later by another. None once it has a result.
+    pub(crate) server: Option<Arc<str>>,
+}
+
+impl Entry {
+    /// Whether it tells an outcome to a server.
+    pub(crate) fn is_delivery(&self) -> bool {
+        self.tells.is_some() && self.server.is_some()
+    }
 }
 
 /// Calls and bytes of one kind.
@@ -33,11 +58,56 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
 }
 
+impl Tally {
+    fn add(&mut self, bytes: u64) {
+        self.calls += 1;
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, bytes: u64) {
+        self.calls -= 1;
+        self.bytes -= bytes;
+    }
+
+    /// Whether one more of so many bytes is within a limit. A first one always is.
+    fn has_room(self, limit: Tally, bytes: u64) -> bool {
+        self.calls == 0 || (self.calls < limit.calls && self.bytes + bytes <= limit.bytes)
+    }
+}
+
+/// A server that is told outcomes.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    /// Calls without an outcome of which it is to hear, and deliveries to it without one.
+    pub(crate) pending: usize,
+    /// Bytes of those deliveries.
+    pub(crate) bytes: u64,
+    running: Tally,
+    /// Deliveries that wait and are not busy, with their bytes.
+    due: BTreeMap<(Timestamp, CallId), u64>,
+}
+
+impl Server {
+    /// When it is to be told something, and the bytes of that; `None` if nothing waits, or what is under way must end first.
+    fn next(&self) -> Option<(Timestamp, u64)> {
+        let ((due, _), bytes) = self.due.first_key_value()?;
+        self.running
+            .has_room(DELIVERIES_TO_ONE, *bytes)
+            .then_some((*due, *bytes))
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     calls: BTreeMap<CallId, Entry>,
-    /// Those that wait and are not busy.
+    /// Those that wait and are not busy, but for deliveries.
     due: BTreeSet<(Timestamp, CallId)>,
+    /// Servers of which something that is pending speaks.
+    servers: BTreeMap<Arc<str>, Server>,
+    /// Those that can be told something, by the time when that is due.
+    ready: BTreeSet<(Timestamp, Arc<str>)>,
+    /// Deliveries that run.
+    delivering: Tally,
     anchors: BTreeSet<(Position, CallId)>,
     succeeded: BTreeSet<(Timestamp, CallId)>,
     dead: BTreeSet<(Timestamp, CallId)>,
@@ -98,6 +168,79 @@ impl Index {
         self.due.first().map(|(due, _)| *due)
     }
 
+    pub(crate) fn server(&self, name: &str) -> Option<&Server> {
+        self.servers.get(name)
+    }
+
+    /// Deliveries that are due and for which there is room.
+    pub(crate) fn deliveries(&self, now: Timestamp) -> Vec<CallId> {
+        let mut found = Vec::new();
+        let mut all = self.delivering;
+        for (_, name) in self.ready.iter().take_while(|(due, _)| *due <= now) {
+            let Some(server) = self.servers.get(name) else {
+                continue;
+            };
+            let mut running = server.running;
+            for ((_, id), bytes) in server.due.iter().take_while(|((due, _), _)| *due <= now) {
+                if !all.has_room(DELIVERIES, *bytes) {
+                    return found;
+                }
+                if !running.has_room(DELIVERIES_TO_ONE, *bytes) {
+                    break;
+                }
+                all.add(*bytes);
+                running.add(*bytes);
+                found.push(*id);
+            }
+        }
+        found
+    }
+
+    /// When [`Index::deliveries`] will find something, if nothing ends before.
+    pub(crate) fn next_delivery(&self) -> Option<Timestamp> {
+        let (_, name) = self.ready.first()?;
+        let (due, bytes) = self.servers.get(name)?.next()?;
+        self.delivering.has_room(DELIVERIES, bytes).then_some(due)
+    }
+
+    /// The entry of a call that was accepted just now and is to be run at once.
+    pub(crate) fn entry(&self, request: &RequestHead, accepted: Timestamp) -> Entry {
+        // All that speak of one server share its name.
+        let server = request.server().map(|name| {
+            let known = self.servers.get_key_value(&name[..]);
+            known.map_or_else(|| name.into(), |(known, _)| known.clone())
+        });
+        Entry {
+            function: request.function.clone(),
+            accepted,
+            attempts: request.attempts,
+            maximum_age: request.maximum_age(),
+            progress: Progress::new(accepted, 0),
+            anchor: Position::default(),
+            bytes: 0,
+            busy: false,
+            calls_back: request.callback.is_some(),
+            tells: request.tells,
+            server,
+        }
+    }
+
+    fn change_server(&mut self, name: &Arc<str>, change: impl FnOnce(&mut Server)) {
+        let server = self.servers.entry(name.clone()).or_default();
+        let before = server.next();
+        change(server);
+        let (after, idle) = (server.next(), server.pending == 0);
+        if let Some((due, _)) = before {
+            self.ready.remove(&(due, name.clone()));
+        }
+        if let Some((due, _)) = after {
+            self.ready.insert((due, name.clone()));
+        }
+        if idle {
+            self.servers.remove(name);
+        }
+    }
+
     pub(crate) fn insert(&mut self, id: CallId, entry: Entry) {
         self.remove(id);
         self.track(id, &entry);
@@ -129,14 +272,31 @@ impl Index {
     fn track(&mut self, id: CallId, entry: &Entry) {
         self.anchors.insert((entry.anchor, id));
         match entry.progress.state {
-            State::Waiting { due } if !entry.busy => self.due.insert((due, id)),
+            State::Waiting { due } if !entry.busy && !entry.is_delivery() => self.due.insert((due, id)),
             State::Succeeded { at, .. } => self.succeeded.insert((at, id)),
             State::Dead { at, .. } => self.dead.insert((at, id)),
             State::Waiting { .. } | State::Accepting | State::Running => true,
         };
-        let tally = self.tally(entry.progress.state);
-        tally.calls += 1;
-        tally.bytes += entry.bytes;
+        self.tally(entry.progress.state).add(entry.bytes);
+        let state = entry.progress.state;
+        let Some(name) = entry.server.as_ref().filter(|_| state.is_pending()) else {
+            return;
+        };
+        let delivery = entry.is_delivery();
+        if delivery && state == State::Running {
+            self.delivering.add(entry.bytes);
+        }
+        self.change_server(name, |server| {
+            server.pending += 1;
+            if delivery {
+                server.bytes += entry.bytes;
+                match state {
+                    State::Running => server.running.add(entry.bytes),
+                    State::Waiting { due } if !entry.busy => drop(server.due.insert((due, id), entry.bytes)),
+                    _ => {}
+                }
+            }
+        });
     }
 
     fn untrack(&mut self, id: CallId, entry: &Entry) {
@@ -147,9 +307,26 @@ impl Index {
             State::Dead { at, .. } => self.dead.remove(&(at, id)),
             State::Accepting | State::Running => true,
         };
-        let tally = self.tally(entry.progress.state);
-        tally.calls -= 1;
-        tally.bytes -= entry.bytes;
+        self.tally(entry.progress.state).remove(entry.bytes);
+        let state = entry.progress.state;
+        let Some(name) = entry.server.as_ref().filter(|_| state.is_pending()) else {
+            return;
+        };
+        let delivery = entry.is_delivery();
+        if delivery && state == State::Running {
+            self.delivering.remove(entry.bytes);
+        }
+        self.change_server(name, |server| {
+            server.pending -= 1;
+            if delivery {
+                server.bytes -= entry.bytes;
+                match state {
+                    State::Running => server.running.remove(entry.bytes),
+                    State::Waiting { due } => drop(server.due.remove(&(due, id))),
+                    _ => {}
+                }
+            }
+        });
     }
 
     /// An event that is in the log, at this position and with so many bytes. Its call is not busy any more.
@@ -162,25 +339,26 @@ impl Index {
                 request,
                 progress,
                 ..
-            } => self.insert(
-                id,
-                Entry {
-                    function: request.function.clone(),
-                    accepted: *accepted,
-                    attempts: request.attempts,
-                    maximum_age: request.maximum_age(),
-                    progress: progress.clone(),
-                    anchor: position,
-                    bytes,
-                    busy: false,
-                },
-            ),
+            } => {
+                let held = self.entry(request, *accepted);
+                self.insert(
+                    id,
+                    Entry {
+                        progress: progress.clone(),
+                        anchor: position,
+                        bytes,
+                        ..held
+                    },
+                );
+            }
             Event::Succeeded {
                 at,
                 accepted,
                 function,
                 begun,
                 status,
+                callback,
+                tells,
                 ..
             } => {
                 let mut progress = Progress::new(*accepted, *begun);
@@ -199,6 +377,9 @@ impl Index {
                         anchor: position,
                         bytes,
                         busy: false,
+                        calls_back: callback.is_some(),
+                        tells: *tells,
+                        server: None,
                     },
                 );
             }

@@ -8,8 +8,9 @@
 //! loop {
 //!     calls.finish(&outcomes_that_came_in, now)?;
 //!     for attempt in calls.begin(&calls.due(now, free_places), now)? { run(attempt) }
+//!     for attempt in calls.begin(&calls.deliveries(now), now)? { deliver(attempt) }
 //!     calls.maintain(now)?;                     // every second or so: expiry, and trimming the log
-//!     wait for an outcome, the bell of Calls::open, or calls.next_due()
+//!     wait for an outcome, the bell of Calls::open, calls.next_due() or calls.next_delivery()
 //! }
 //! ```
 //!
@@ -34,6 +35,15 @@
 //!   its request, later that of its result. What lies before all anchors is trimmed; once more than half of the log is
 //!   garbage, [`Calls::maintain`] carries the oldest anchors to the log's end and trims behind them.
 //!
+//! # Callbacks
+//!
+//! Who has a call accepted may name whom its outcome is told ([`Callback`]). When the call ends, by success or as a dead letter,
+//! a call that tells so is stored by the same append: no crash loses it or makes it twice. It is a call of a function, or a
+//! *delivery* to a server, which is begun, tried again, kept and given up as all calls are. Deliveries are bounded for each server and in
+//! all (module `index`), and wait in queues of their own: neither other calls nor other servers wait for one that hangs. A server
+//! that is to hear of too much is not named any more ([`SubmitError::Untold`]), and what does not fit into its share of the log is
+//! told without its body.
+//!
 //! # Why it is right
 //!
 //! A call has at most one event on its way to the disk at a time (its entry is *busy* until then), so the order of its
@@ -43,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod callback;
 mod calls;
 mod error;
 mod event;
@@ -50,7 +61,8 @@ mod index;
 mod retry;
 
 pub use call::{
-    Attempt, Call, CallId, Cause, Finished, Outcome, Request, Response, State, Timestamp, Verdict,
+    Attempt, Call, CallId, Cause, Finished, Outcome, Request, Response, State, Telling, Timestamp, Verdict,
 };
+pub use callback::{Callback, CallbackError};
 pub use calls::{Calls, Counts, Kind, Options};
 pub use error::{Error, SubmitError};

@@ -109,6 +109,7 @@ fn submit_for_ever(calls: &Calls, round: u32, thread: u32) {
             headers: Vec::new(),
             body: body(id),
             callback: None,
+            tells: None,
             attempts: 3,
             maximum_age: Duration::from_hours(1),
         };
@@ -140,6 +141,7 @@ fn run(attempt: &Attempt) -> Finished {
         id: attempt.id,
         number: attempt.number,
         outcome,
+        took: Duration::ZERO,
     }
 }
 

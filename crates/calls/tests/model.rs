@@ -38,7 +38,8 @@ fn request(number: u32, size: usize) -> Request {
             .cycle()
             .take(size)
             .collect(),
-        callback: Some("http://example.org/done".to_owned()),
+        callback: None,
+        tells: None,
         attempts: 3,
         maximum_age: Duration::from_hours(1),
     }
@@ -73,6 +74,7 @@ fn succeeded(attempt: &Attempt, result: u32) -> Finished {
         id: attempt.id,
         number: attempt.number,
         outcome: Outcome::Succeeded(response(result)),
+        took: Duration::from_secs(1),
     }
 }
 
@@ -84,6 +86,7 @@ fn failed(attempt: &Attempt, retry: bool) -> Finished {
             reason: "it fell over".to_owned(),
             retry,
         },
+        took: Duration::from_secs(1),
     }
 }
 
@@ -94,6 +97,7 @@ fn refused(attempt: &Attempt) -> Finished {
         outcome: Outcome::Refused {
             reason: "there was no room".to_owned(),
         },
+        took: Duration::from_secs(1),
     }
 }
 

@@ -175,7 +175,14 @@ impl Unit<'_> {
         }
         // Where the output cannot be read, the status still tells.
         let output = kept.as_mut().and_then(|file| tail(file).ok()).unwrap_or_default();
-        Err(failed(format!("failed: {status}"), output))
+        let reason = match status.code() {
+            // What POSIX has a shell say.
+            Some(127) => {
+                "failed: a command in it was not found (exit status 127): install it, or set PATH".to_owned()
+            }
+            _ => format!("failed: {status}"),
+        };
+        Err(failed(reason, output))
     }
 }
 

@@ -201,9 +201,16 @@ impl Client {
             .limit(ANSWER)
             .read_to_vec()
             .unwrap_or_default();
+        let problem = problem(status, &body);
+        if problem.code == "route-unknown" {
+            return Err(Failure::Foreign {
+                attempt,
+                reason: "functions are served there; the control API has a port of its own".to_owned(),
+            });
+        }
         Err(Failure::Answer {
             attempt,
-            problem: Box::new(problem(status, &body)),
+            problem: Box::new(problem),
         })
     }
 
@@ -306,6 +313,12 @@ impl Client {
             &[(header::CONTENT_TYPE, "application/json".to_owned())],
             &body,
         )?)
+    }
+
+    /// Sets a resource to these bytes.
+    pub(crate) fn put_bytes<T: DeserializeOwned>(&self, path: &str, bytes: &[u8]) -> Result<T, Failure> {
+        let media_type = (header::CONTENT_TYPE, "application/octet-stream".to_owned());
+        Self::read(self.control(Method::PUT, path, &[media_type], bytes)?)
     }
 
     /// Uploads code under its digest.

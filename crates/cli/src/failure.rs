@@ -2,7 +2,10 @@
 //! wrong usage (a manifest included), 124 for a timeout, 130 for an interruption (where a verb has nothing to put in order
 //! before it ends, `client` sees to that).
 
-use crate::output::{Output, visible};
+use crate::{
+    codes,
+    output::{Output, visible},
+};
 use contract::Problem;
 use manifest::Diagnostic;
 use miette::{
@@ -199,7 +202,26 @@ impl Failure {
         if !self.hint().is_empty() {
             text.push_str(&format!("  try: {}\n", visible(self.hint())));
         }
+        for code in self.explained() {
+            text.push_str(&format!("  more: millpond explain {code}\n"));
+        }
         text
+    }
+
+    /// The codes of which the manual's page says more than is told here already.
+    fn explained(&self) -> Vec<&str> {
+        let mut codes = match self {
+            Self::Answer { .. } | Self::Unreachable { .. } | Self::Timeout { .. } | Self::Foreign { .. } => {
+                vec![self.code()]
+            }
+            Self::Manifest { faults, .. } => faults.iter().map(|fault| fault.code.as_str()).collect(),
+            _ => Vec::new(),
+        };
+        codes.sort_unstable();
+        codes.dedup();
+        // A node of another version may have others.
+        codes.retain(|code| codes::page(code).is_some());
+        codes
     }
 }
 

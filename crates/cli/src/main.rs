@@ -10,6 +10,7 @@
 mod answer;
 mod builds;
 mod client;
+mod codes;
 mod commands;
 mod failure;
 mod output;

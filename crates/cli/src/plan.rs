@@ -8,6 +8,14 @@ use contract::VersionNumber;
 pub(crate) fn render(deployment: &Deployment) -> String {
     let mut text = format!("{}\n", deployment.application);
     text.push_str(&indented(&changes(deployment)));
+    text.push_str(&triggers(deployment));
+    text.push_str(&warnings(deployment));
+    text
+}
+
+/// What makes the functions run, a line for each.
+pub(crate) fn triggers(deployment: &Deployment) -> String {
+    let mut text = String::new();
     let routes: Vec<Vec<String>> = deployment
         .routes
         .iter()
@@ -46,6 +54,14 @@ pub(crate) fn render(deployment: &Deployment) -> String {
         text.push_str(&indented(&columns(&events)));
     }
     text
+}
+
+/// What will fail when it runs, a line for each.
+pub(crate) fn warnings(deployment: &Deployment) -> String {
+    let warnings = deployment.warnings.iter();
+    warnings
+        .map(|warning| format!("warning: {}\n", visible(warning)))
+        .collect()
 }
 
 /// One line for each function.
@@ -179,6 +195,7 @@ mod tests {
                 { "function": "resize", "type": "*" },
             ],
             "missing_code": [],
+            "warnings": ["the secret `KEY` is not set"],
             "a field of later": true,
         }))
         .unwrap()

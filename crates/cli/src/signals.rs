@@ -69,3 +69,27 @@ pub(crate) fn listen(ring: mpsc::Sender<()>) -> Result<Stop, Failure> {
     });
     Ok(stop)
 }
+
+/// Has SIGHUP end nothing but be told in the log: what was started from a terminal outlives it. For a node that has no
+/// certificate which it would read again.
+pub(crate) fn ignore_hangups() -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::local(format!("cannot handle SIGHUP: {error}"), "");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(failed)?;
+    let mut hangup = {
+        let _inside = runtime.enter();
+        signal(SignalKind::hangup()).map_err(failed)?
+    };
+    thread::spawn(move || {
+        runtime.block_on(async {
+            while hangup.recv().await.is_some() {
+                tracing::info!(
+                    "SIGHUP changes nothing: there is no certificate to read again; restart the node for a new configuration"
+                );
+            }
+        });
+    });
+    Ok(())
+}

@@ -265,12 +265,14 @@ fn help_texts() {
         "deploy",
         "invoke",
         "calls",
+        "secret",
         "logs",
         "list",
         "describe",
         "delete",
         "rollback",
         "doctor",
+        "explain",
         "completions",
         "man",
     ] {
@@ -681,6 +683,10 @@ fn control_node() -> FakeNode {
         ("GET", "/v1/applications/shop" | "/v1/applications/both" | "/v1/functions/both") => {
             Answer::Json(200, json!({}))
         }
+        ("GET", "/v1/applications/alone") => {
+            Answer::Json(200, json!({ "functions": [function("alone.alone", 1, "1MiB")] }))
+        }
+        ("GET", "/v1/functions/alone") => Answer::Json(200, json!({})),
         ("POST", "/v1/functions/resize/rollback") => {
             Answer::Json(200, json!({ "function": "shop.resize", "from": 3, "to": 1 }))
         }
@@ -720,6 +726,8 @@ fn delete_finds_out_what_is_meant() {
         ("shop", "DELETE /v1/applications/shop"),
         ("resize", "DELETE /v1/functions/resize"),
         ("shop.resize", "DELETE /v1/functions/shop.resize"),
+        // Its only function goes with it, and is called as it is.
+        ("alone", "DELETE /v1/applications/alone"),
     ] {
         let output = node.run(&["delete", name, "--yes"]);
         assert_eq!(code(&output), 0, "{}", err(&output));
@@ -919,4 +927,96 @@ fn the_result_of_a_call_is_the_functions_answer() {
     );
     assert!(said["headers"].get("x-function-status").is_none());
     assert_eq!(fs::read(file).unwrap(), b"\xfftea");
+}
+
+fn secret_node() -> FakeNode {
+    let secret = |application: Option<&str>, functions: &[&str]| {
+        let mut secret = json!({ "name": "KEY", "set": "2026-11-21T08:00:00.000Z", "functions": functions });
+        if let Some(application) = application {
+            secret["application"] = json!(application);
+        }
+        secret
+    };
+    FakeNode::start(move |method, target| match (method, target) {
+        ("GET", "/v1/secrets") => Answer::Json(
+            200,
+            json!({ "secrets": [secret(None, &[]), secret(Some("shop"), &["shop.resize", "shop.thumb"])] }),
+        ),
+        ("PUT", "/v1/secrets/KEY") => Answer::Json(200, secret(None, &[])),
+        ("PUT", "/v1/secrets/KEY?application=shop") => Answer::Json(200, secret(Some("shop"), &["shop.resize"])),
+        ("DELETE", "/v1/secrets/KEY?force=true" | "/v1/secrets/KEY?application=shop&force=true") => {
+            Answer::Json(200, json!(null))
+        }
+        ("DELETE", _) => problem(409, "secret-in-use"),
+        _ => problem(422, "secret-invalid"),
+    })
+}
+
+#[test]
+fn secrets_are_looked_after() {
+    let node = secret_node();
+    let mut text = String::new();
+    for words in [
+        &["list"][..],
+        &["delete", "KEY", "--force"],
+        &["delete", "KEY", "--application", "shop", "--force"],
+    ] {
+        let output = node.run(&[&["secret"], words].concat());
+        assert_eq!(code(&output), 0, "{words:?}: {}", err(&output));
+        text.push_str(&format!("=== {}\n{}", words.join(" "), out(&output)));
+        let output = node.run(&[&["secret"], words, &["-o", "json"]].concat());
+        serde_json::from_slice::<Value>(&output.stdout).unwrap();
+    }
+    let output = node.run(&["secret", "delete", "KEY"]);
+    assert_eq!(code(&output), 1);
+    assert!(err(&output).contains("409 secret-in-use"), "{}", err(&output));
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_secrets_value_is_read_and_not_repeated() {
+    let node = secret_node();
+    let folder = tempfile::tempdir().unwrap();
+    for (content, sent) in [
+        ("hidden", "hidden"),
+        ("hidden\n", "hidden"),
+        ("hidden\r\n", "hidden"),
+        ("hidden\n\n", "hidden\n"),
+        (" hidden ", " hidden "),
+    ] {
+        let mut command = node.command(&["secret", "set", "KEY"]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(content.as_bytes()).unwrap();
+        let piped = child.wait_with_output().unwrap();
+        let file = folder.path().join("value");
+        fs::write(&file, content).unwrap();
+        let path = file.to_str().unwrap();
+        let read = node.run(&["secret", "set", "KEY", "--application", "shop", "--file", path]);
+        for (output, said) in [(&piped, "no function uses it yet"), (&read, "shop.resize")] {
+            assert_eq!(code(output), 0, "{}", err(output));
+            assert!(out(output).contains(said), "{}", out(output));
+            assert!(!out(output).contains("hidden") && !err(output).contains("hidden"));
+        }
+        for asked in &node.asked()[node.asked().len() - 2..] {
+            assert_eq!(asked.body, sent.as_bytes(), "{}", asked.line());
+            assert_eq!(asked.header("content-type"), Some("application/octet-stream"));
+        }
+    }
+    let absent = node.run(&["secret", "set", "KEY", "--file", "/nowhere/at/all"]);
+    assert_eq!(code(&absent), 1);
+    assert!(err(&absent).contains("/nowhere/at/all"), "{}", err(&absent));
+    for words in [
+        &["set", "KEY", "hidden"][..],
+        &["set", "a.b"],
+        &["set"],
+        &["set", "KEY", "--application", "A"],
+        &["delete"],
+    ] {
+        assert_eq!(code(&node.run(&[&["secret"], words].concat())), 2, "{words:?}");
+    }
 }

@@ -1,6 +1,6 @@
 //! What a sandbox may use.
 
-use crate::{ByteSize, FunctionId, VersionNumber};
+use crate::{ByteSize, FunctionId, Template, VersionNumber};
 use serde::{Deserialize, Serialize};
 use std::{net::IpAddr, time::Duration};
 
@@ -19,8 +19,20 @@ pub struct Grant {
     pub arguments: Vec<String>,
     /// How standard output becomes a response.
     pub protocol: Protocol,
-    /// Hosts that it may send HTTP requests to: names in lower case, or addresses.
-    pub http: Vec<String>,
+    /// Hosts that it may send HTTP requests to, each once.
+    pub http: Vec<HttpGrant>,
+}
+
+/// A host that a function may send HTTP requests to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpGrant {
+    /// Its name in lower case, or its address.
+    pub host: String,
+    /// Header fields that the node adds to each request to that host, in place of those that the function has set: names in
+    /// lower case, each once.
+    pub headers: Vec<(String, Template)>,
+    /// Whether secrets in them may be sent without TLS to a host beyond this machine.
+    pub clear_text: bool,
 }
 
 /// Whether an environment variable's name is the platform's own: it tells about the request (CGI/1.1, RFC 3875

@@ -5,7 +5,8 @@
 //! - the names of things ([`Name`], [`FunctionId`], [`RequestId`], [`Digest`], [`ByteSize`]),
 //! - what a request looks like on its way to a sandbox ([`Head`], [`Input`], [`ResponseSink`]),
 //! - what a sandbox may do ([`Grant`], [`Limits`]) and how it ended ([`Step`], [`Usage`], [`Fault`]),
-//! - the seams: [`Engine`] / [`Image`] / [`Sandbox`], [`Policy`], [`Store`], [`Log`].
+//! - the seams: [`Engine`] / [`Image`] / [`Sandbox`], [`Service`] / [`Session`], [`Policy`], [`Store`],
+//!   [`Log`].
 //!
 //! A seam's contract is prose on its trait, and a conformance suite in `conformance` (a feature of
 //! that name) that every implementation runs unchanged.
@@ -21,6 +22,7 @@ mod names;
 mod policy;
 mod problem;
 mod request;
+mod secret;
 mod service;
 mod store;
 /// Quantities as people write them, and their serde form.
@@ -35,7 +37,7 @@ pub use engine::{
     Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Usage,
 };
 pub use fault::Fault;
-pub use grant::{Grant, Limits, Protocol, is_own_address, is_reserved_variable};
+pub use grant::{Grant, HttpGrant, Limits, Protocol, is_own_address, is_reserved_variable};
 pub use head::{Head, HeadBuilder, Origin};
 pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tail};
 pub use names::{
@@ -44,6 +46,7 @@ pub use names::{
 pub use policy::{Admission, Job, Load, Policy, Quota, Rank, Refusal, Stop, Time};
 pub use problem::Problem;
 pub use request::{Body, BodyError, BodyStream, Input, ResponseHead, ResponseSink, Trailers};
-pub use service::{Call, CallError, Calling, Reply, Service, Services, Session};
+pub use secret::{Piece, SecretName, Template, TemplateError};
+pub use service::{Call, CallError, Caller, Calling, Reply, Service, Services, Session};
 pub use store::{Change, Entry, Expect, Revision, Store, StoreError, Watch};
 pub use units::{ByteSize, UnitError, format_duration, parse_duration};

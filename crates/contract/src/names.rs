@@ -17,7 +17,7 @@ pub struct NameError {
 }
 
 impl NameError {
-    fn new(given: &str, expected: &'static str) -> Self {
+    pub(crate) fn new(given: &str, expected: &'static str) -> Self {
         let given = given.chars().take(80).flat_map(char::escape_default).collect();
         Self { given, expected }
     }

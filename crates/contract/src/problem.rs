@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Problem {
     /// The HTTP status.
     pub status: u16,
-    /// A stable code, for example `limit-timeout`. The manual has an entry for each.
+    /// A stable code, for example `limit-timeout`. The manual has a page for each, `docs/src/reference/errors/CODE.md`, which
+    /// `millpond explain` prints.
     pub code: String,
     /// What was attempted, on what, and what came of it.
     pub detail: String,

@@ -86,6 +86,9 @@ pub enum BodyError {
     /// What came is not a body, or is more than it may be.
     #[error("the body is malformed or too large")]
     Bad,
+    /// Nothing came for as long as was allowed.
+    #[error("the body paused for too long")]
+    Slow,
 }
 
 /// The first part of a response.
@@ -101,7 +104,7 @@ pub struct ResponseHead {
 ///
 /// An engine calls `head` exactly once, then `body` any number of times, then perhaps `trailers`, all before
 /// [`crate::Step::Done`]. What it has said may reach the client at any time after `head`: a [`crate::Step::Fault`] after that cuts the
-/// response off, or takes its place if nothing of it has left yet. `log` may be called at any time. None of them blocks.
+/// response off, or takes its place if nothing of it has left yet. `log` and `note` may be called at any time. None of them blocks.
 pub trait ResponseSink: Send {
     /// Status and headers.
     fn head(&mut self, head: ResponseHead);
@@ -118,4 +121,6 @@ pub trait ResponseSink: Send {
     fn flush(&mut self) {}
     /// A piece of standard error, or of standard output where that is not the response; lines may be torn.
     fn log(&mut self, bytes: &[u8]);
+    /// A line of the host's own about the request, for whoever owns the function.
+    fn note(&mut self, _line: &str) {}
 }

@@ -1,20 +1,31 @@
 //! I/O that trusted code does for sandboxes, which have no network and hold no credential.
 
-use crate::{Body, Grant, ResponseHead};
+use crate::{Body, Grant, ResponseHead, SecretName};
 use bytes::Bytes;
 use std::{borrow::Cow, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 /// Something that can be asked for, such as HTTP requests to other hosts. It holds the connections and the credentials.
+///
+/// What a credential is never leaves it towards a sandbox: not in a reply that the service makes itself, not in an error, and
+/// not in the `Debug` of anything.
 pub trait Service: Send + Sync {
-    /// By what name sandboxes ask for it.
+    /// By what name sandboxes ask for it. Always the same.
     fn name(&self) -> &'static str;
-    /// What a version may ask of it; `None` if nothing.
+    /// What a version may ask of it; `None` if nothing. Does not block: no connection is made for it.
     fn bind(&self, grant: &Grant) -> Option<Arc<dyn Session>>;
 }
 
-/// A service as one version may use it. Whatever a sandbox asks is checked here against what was granted.
+/// A service as one version may use it. Whatever a sandbox asks is checked here against what was granted, on each call: what is
+/// not granted is [`CallError::Denied`], and nothing of it leaves the node.
+///
+/// Any number of calls may be under way, from any threads; none waits for another. A service bounds how many, and says
+/// [`CallError::Busy`] beyond that.
 pub trait Session: Send + Sync {
-    /// Begins a call and does not wait. The future may be polled on any thread, and dropping it gives the call up.
+    /// Begins a call and does not wait. The future may be polled on any thread and with another waker each time, of which the
+    /// last is woken. Dropping it gives the call up: the other side learns that nobody waits.
+    ///
+    /// The future is ready when the reply has begun. Its body comes by [`Body`]'s rules, on any thread too; who drops it before
+    /// its end gives the rest up. A body that breaks off ends with an error, and never as if it were whole.
     fn call(&self, call: Call) -> Calling;
 }
 
@@ -32,8 +43,22 @@ pub struct Call {
     pub parameters: Vec<(Cow<'static, str>, Bytes)>,
     /// What is sent.
     pub body: Body,
-    /// How long the beginning of a reply may take, if the sandbox has said so.
+    /// How long the beginning of a reply may take, if the sandbox has said so: then [`CallError::Timeout`].
     pub patience: Option<Duration>,
+    /// For how long the reply's body may pause while it is being waited for, if the sandbox has said so: then
+    /// [`BodyError::Slow`](crate::BodyError::Slow).
+    pub pause: Option<Duration>,
+    /// Where in which trace it is asked.
+    pub caller: Caller,
+}
+
+/// Where in which trace the request is that a call is made for, as that request says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// Its `traceparent`, if it has one.
+    pub traceparent: Option<Bytes>,
+    /// The `tracestate` that goes with it.
+    pub tracestate: Option<Bytes>,
 }
 
 /// What a service answers.
@@ -52,6 +77,9 @@ pub enum CallError {
     /// It was not granted.
     #[error("the manifest does not grant {0}")]
     Denied(String),
+    /// What the manifest has the node add to it is not there.
+    #[error("the secret {0} is not set")]
+    Unset(SecretName),
     /// The target cannot be asked for anything.
     #[error("`{0}` cannot be asked for anything")]
     Target(String),

@@ -2,11 +2,12 @@
 
 use crate::{
     http1::{ChunkDecoder, Fed, Framing, Reject},
+    later::Order,
     streams::{self, Download, Upload},
 };
 use bytes::Bytes;
 use calls::CallId;
-use contract::{Fault, FunctionRef, Head, Name, Origin, Problem, RequestId, Trailers, VersionNumber};
+use contract::{Fault, Head, Name, Origin, Problem, RequestId, Trailers, VersionNumber};
 use lambda::{Claim, Invoke, Rejection};
 use rustix::{
     fd::OwnedFd,
@@ -30,7 +31,7 @@ pub(crate) struct Connection {
     /// The request in work came by Lambda's API, and is answered in its words.
     pub(crate) invoke: Option<Box<Invoke>>,
     /// The request in work is to be kept and run later: what it names.
-    pub(crate) later: Option<FunctionRef>,
+    pub(crate) later: Option<Box<Order>>,
     /// The worker has a request of this connection.
     pub(crate) in_work: bool,
     /// What it answers is not wanted: the client was told something else.

@@ -115,6 +115,7 @@ impl Later {
             headers,
             body: event.data.clone(),
             callback: None,
+            tells: None,
             attempts: self.attempts,
             maximum_age: self.maximum_age,
         }

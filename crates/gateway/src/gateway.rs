@@ -7,13 +7,15 @@ use crate::{
     events,
     http1::{self, CONTINUE, Framing, PREFACE, Parsed, imf_date},
     invoke,
-    later::{self, Inbox, Kept, Later},
+    later::{self, Inbox, Kept, Later, Order, callback},
     respond,
     streams::{Download, Upload},
 };
 use bytes::Bytes;
 use calls::SubmitError;
-use contract::{Body, CoreId, FunctionRef, Head, Name, Origin, Problem, Quota, Refusal, RequestId};
+use contract::{
+    Body, CoreId, FunctionRef, Head, Name, NameError, Origin, Problem, Quota, Refusal, RequestId,
+};
 use dispatcher::{Reader, Unrouted, Whose};
 use lambda::{Invoke, Keys, Kind, MAX_PAYLOAD, Rejection};
 use rustix::{buffer::spare_capacity, fd::OwnedFd, io::Errno};
@@ -115,6 +117,14 @@ struct Edge {
     orphans: HashMap<u64, Box<Span>>,
 }
 
+/// A request whose head is here and whose body may not be.
+struct Asked {
+    head: Box<Head>,
+    framing: Framing,
+    /// The client waits to be told to send the body.
+    waits: bool,
+}
+
 /// Request ids: half of one says which node start, the rest which core and which request.
 struct Ids {
     prefix: u128,
@@ -154,7 +164,7 @@ const AHEAD: usize = 64 << 10;
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// Problems of requests that led to no function, as they are counted.
-const COUNTED: [&str; 18] = [
+const COUNTED: [&str; 20] = [
     "route-unknown",
     "route-method",
     "route-changing",
@@ -163,6 +173,8 @@ const COUNTED: [&str; 18] = [
     "function-ambiguous",
     "application-unknown",
     "version-unknown",
+    "callback-malformed",
+    "callback-host",
     "event-malformed",
     "event-unwanted",
     "event-loop",
@@ -652,9 +664,13 @@ impl Edge {
                             };
                             let mut head = request.head;
                             head.origin = connection.origin;
-                            // Who has sent the body already does not wait to be asked for it.
-                            let ask = request.expect_continue && at == bytes.len();
-                            self.begin(connection, head, request.framing, ask, intake, dirty);
+                            let asked = Asked {
+                                head,
+                                framing: request.framing,
+                                // Who has sent the body already does not wait to be asked for it.
+                                waits: request.expect_continue && at == bytes.len(),
+                            };
+                            self.begin(connection, asked, intake, dirty);
                         }
                         Err(reject) => {
                             self.reject(connection, &reject, id, intake.now, dirty);
@@ -770,14 +786,12 @@ impl Edge {
     fn begin(
         &mut self,
         connection: &mut Connection,
-        mut head: Box<Head>,
-        framing: Framing,
-        ask: bool,
+        mut asked: Asked,
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
-        let id = head.id;
-        let own = match head.path() {
+        let (id, framing, path) = (asked.head.id, asked.framing, asked.head.path());
+        let own = match path {
             "/healthz" => Some((200, "ok\n")),
             "/readyz" if intake.is_draining() => Some((503, "draining\n")),
             "/readyz" if self.reader.is_ready() => Some((200, "ready\n")),
@@ -792,13 +806,13 @@ impl Edge {
             };
             return self.reply(connection, reply, framing, dirty);
         }
-        let whose = self.reader.whose(&mut head);
-        if lambda::is_invoke(head.path()) {
-            return self.begin_invoke(connection, (whose, head), framing, ask, intake, dirty);
+        let whose = self.reader.whose(&mut asked.head);
+        if lambda::is_invoke(asked.head.path()) {
+            return self.begin_invoke(connection, (whose, asked), intake, dirty);
         }
-        let is_later = later::name(head.path()).is_some() && self.options.later.is_some();
-        let is_event = events::is_events(head.path()) && self.options.later.is_some();
-        let is_route = !is_later && !is_event && !head.path().starts_with("/function/");
+        let is_later = later::name(asked.head.path()).is_some() && self.options.later.is_some();
+        let is_event = events::is_events(asked.head.path()) && self.options.later.is_some();
+        let is_route = !is_later && !is_event && !asked.head.path().starts_with("/function/");
         let whose = match whose.and_then(|whose| admitted(whose, is_route, intake.now)) {
             Ok(whose) => whose,
             Err(problem) => {
@@ -814,17 +828,15 @@ impl Edge {
         };
         let tenant = whose.name();
         if is_later {
-            return self.begin_later(connection, (tenant, head), framing, ask, intake, dirty);
+            return self.begin_later(connection, (tenant, asked), intake, dirty);
         }
         if is_event {
-            return self.begin_events(connection, (tenant, head), framing, ask, intake, dirty);
+            return self.begin_events(connection, (tenant, asked), intake, dirty);
         }
-        match self.reader.route(tenant, &mut head) {
+        match self.reader.route(tenant, &mut asked.head) {
             Err(unrouted) => {
                 let Unrouted { problem, allow } = *unrouted;
-                if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
-                    self.metrics.reject(code);
-                }
+                self.count(&problem);
                 let reply = Reply::Problem {
                     problem,
                     id,
@@ -833,7 +845,7 @@ impl Edge {
                 };
                 self.reply(connection, reply, framing, dirty);
             }
-            Ok(target) => self.take_body(connection, target, head, framing, ask, intake, dirty),
+            Ok(target) => self.take_body(connection, target, asked, intake, dirty),
         }
     }
 
@@ -841,36 +853,38 @@ impl Edge {
     fn begin_later(
         &mut self,
         connection: &mut Connection,
-        (tenant, mut head): (Option<&Name>, Box<Head>),
-        framing: Framing,
-        ask: bool,
+        (tenant, mut asked): (Option<&Name>, Asked),
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
+        let head = &mut asked.head;
         let name = later::name(head.path()).unwrap_or_default().to_owned();
-        let found = self.reader.named(tenant, &name).and_then(|target| {
-            let reference = name.parse::<FunctionRef>();
-            let reference =
-                reference.map_err(|error| Problem::new(400, "function-name", error.to_string(), ""))?;
-            Ok((target, reference.of(tenant.cloned())))
+        let reader = &mut self.reader;
+        let found = reader.named(tenant, &name).and_then(|target| {
+            let function: FunctionRef = name
+                .parse()
+                .map_err(|error: NameError| Problem::new(404, "function-name", error.to_string(), ""))?;
+            let order = Order {
+                function: function.of(tenant.cloned()),
+                callback: callback(self.options.later.as_ref(), tenant, head, reader)?,
+            };
+            Ok((target, order))
         });
         match found {
-            Ok((target, reference)) => {
+            Ok((target, order)) => {
                 head.set_script(later::script(&name));
-                connection.later = Some(reference);
-                self.take_body(connection, target, head, framing, ask, intake, dirty);
+                connection.later = Some(Box::new(order));
+                self.take_body(connection, target, asked, intake, dirty);
             }
             Err(problem) => {
-                if let Some(code) = COUNTED.iter().find(|code| **code == problem.code) {
-                    self.metrics.reject(code);
-                }
+                self.count(&problem);
                 let reply = Reply::Problem {
                     problem,
                     id: head.id,
                     arrived: intake.now,
                     header: None,
                 };
-                self.reply(connection, reply, framing, dirty);
+                self.reply(connection, reply, asked.framing, dirty);
             }
         }
     }
@@ -886,19 +900,18 @@ impl Edge {
     fn begin_events(
         &mut self,
         connection: &mut Connection,
-        (tenant, head): (Option<&Name>, Box<Head>),
-        framing: Framing,
-        ask: bool,
+        (tenant, asked): (Option<&Name>, Asked),
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
+        let Asked { head, framing, waits } = asked;
         let (id, arrived) = (head.id, intake.now);
         let (problem, header) = if head.method() == "POST" {
             match Incoming::new(Goal::Publish(tenant.cloned()), head, framing, events::LARGEST) {
                 Ok(incoming) if framing == Framing::None => {
                     return self.pass(connection, incoming, true, false, intake, dirty);
                 }
-                Ok(incoming) => return Self::collect(connection, incoming, ask, dirty),
+                Ok(incoming) => return Self::collect(connection, incoming, waits, dirty),
                 Err(length) => (events::too_large(length), None),
             }
         } else {
@@ -944,26 +957,21 @@ impl Edge {
     }
 
     /// Submits a request that has no body, or waits for the body.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "they are one request's parts, on its way through the edge"
-    )]
     fn take_body(
         &mut self,
         connection: &mut Connection,
         target: Arc<Target>,
-        head: Box<Head>,
-        framing: Framing,
-        ask: bool,
+        asked: Asked,
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
+        let Asked { head, framing, waits } = asked;
         if framing == Framing::None {
             return self.submit(connection, target, head, Bytes::new().into(), intake, dirty);
         }
         let (id, limit) = (head.id, target.grant().limits.request_body);
         match Incoming::new(Goal::Run(target), head, framing, limit.0) {
-            Ok(incoming) => Self::collect(connection, incoming, ask, dirty),
+            Ok(incoming) => Self::collect(connection, incoming, waits, dirty),
             Err(length) => {
                 const CODE: &str = "limit-request-body";
                 self.metrics.reject(CODE);
@@ -991,7 +999,7 @@ impl Edge {
         connection: &mut Connection,
         later: &Later,
         target: &Target,
-        (function, head, mut body): (FunctionRef, Box<Head>, Bytes),
+        (order, head, mut body): (Order, Box<Head>, Bytes),
         intake: &Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
@@ -1009,7 +1017,7 @@ impl Edge {
             }
         }
         let here = (self.core, &self.kept);
-        match later.keep(function, &head, body, here, (connection.token, arrived)) {
+        match later.keep(order, &head, body, here, (connection.token, arrived)) {
             Ok(()) => connection.in_work = true,
             Err(error) => {
                 let reply = not_kept(connection, &error, id, arrived);
@@ -1019,8 +1027,8 @@ impl Edge {
     }
 
     /// Waits for a request's body.
-    fn collect(connection: &mut Connection, incoming: Incoming, ask: bool, dirty: &mut Vec<u64>) {
-        if ask {
+    fn collect(connection: &mut Connection, incoming: Incoming, waits: bool, dirty: &mut Vec<u64>) {
+        if waits {
             connection.output.head().extend_from_slice(CONTINUE);
             dirty.push(connection.token);
         }
@@ -1031,12 +1039,15 @@ impl Edge {
     fn begin_invoke(
         &mut self,
         connection: &mut Connection,
-        (whose, mut head): (Result<Whose, Problem>, Box<Head>),
-        framing: Framing,
-        ask: bool,
+        (whose, asked): (Result<Whose, Problem>, Asked),
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
+        let Asked {
+            mut head,
+            framing,
+            waits,
+        } = asked;
         let id = head.id;
         let known = whose.map_err(|problem| Rejection::of_problem(&problem));
         // Who has shown a token needs no signature; a key's tenant goes before that of the host.
@@ -1065,15 +1076,32 @@ impl Edge {
             if invoke.kind == Kind::Event && self.options.later.is_none() {
                 return Err(Rejection::no_events());
             }
-            let target = self.reader.named(tenant.as_ref(), &invoke.function.to_string());
-            Ok((target.map_err(|problem| Rejection::of_problem(&problem))?, invoke))
+            let rejected = |problem: Problem| Rejection::of_problem(&problem);
+            let target = self
+                .reader
+                .named(tenant.as_ref(), &invoke.function.to_string())
+                .map_err(rejected)?;
+            let order = match invoke.kind {
+                Kind::Event => Some(Order {
+                    function: invoke.function.clone().of(tenant.clone()),
+                    callback: callback(
+                        self.options.later.as_ref(),
+                        tenant.as_ref(),
+                        &head,
+                        &mut self.reader,
+                    )
+                    .map_err(rejected)?,
+                }),
+                _ => None,
+            };
+            Ok((target, order, invoke))
         });
         let (goal, limit, most) = match (found, claim) {
-            (Ok((target, mut invoke)), claim) => {
+            (Ok((target, order, mut invoke)), claim) => {
                 head.set_script(head.path().len());
                 let most = invoke.largest_payload();
                 let limit = most.min(target.grant().limits.request_body.0);
-                connection.later = (invoke.kind == Kind::Event).then(|| invoke.function.clone().of(tenant));
+                connection.later = order.map(Box::new);
                 invoke.claim = claim;
                 connection.invoke = Some(Box::new(invoke));
                 (Goal::Run(target), limit, most)
@@ -1089,7 +1117,7 @@ impl Edge {
             Ok(incoming) if framing == Framing::None => {
                 self.pass(connection, incoming, true, false, intake, dirty);
             }
-            Ok(incoming) => Self::collect(connection, incoming, ask, dirty),
+            Ok(incoming) => Self::collect(connection, incoming, waits, dirty),
             Err(_) => {
                 let rejection = Rejection::too_large(limit, most);
                 self.turn_away(connection, rejection, id, framing, intake, dirty);
@@ -1171,10 +1199,10 @@ impl Edge {
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
-        if let (Some(function), Some(later), Body::Whole(body)) =
+        if let (Some(order), Some(later), Body::Whole(body)) =
             (connection.later.take(), self.options.later.clone(), &body)
         {
-            let kept = (function, head, body.clone());
+            let kept = (*order, head, body.clone());
             return self.keep(connection, &later, &target, kept, intake, dirty);
         }
         connection.phase = Phase::Working;

@@ -60,7 +60,7 @@ pub(crate) fn answered(
                 pieces = response.body.iter().map(Bytes::as_ref).collect();
                 Ok(&pieces)
             }
-            Err(Failure::Fault(fault)) => Err(fault),
+            Err(Failure::Fault(fault) | Failure::Left(fault)) => Err(fault),
             Err(Failure::Refused(refusal)) => {
                 rejected(connection, &Rejection::of_refusal(*refusal), id, timing, date);
                 return (outcome(result), 0);

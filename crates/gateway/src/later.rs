@@ -1,9 +1,10 @@
 //! Requests that are kept and run later: `/async-function/NAME`, and Lambda's invocations of type `Event`.
 
 use bytes::Bytes;
-use calls::{CallId, Calls, Request, SubmitError, Timestamp};
-use contract::{CoreId, FunctionRef, Head, Problem, RequestId};
+use calls::{CallId, Callback, CallbackError, Calls, Request, SubmitError, Timestamp};
+use contract::{CoreId, FunctionRef, Head, Name, Problem, RequestId};
 use crossbeam_queue::SegQueue;
+use dispatcher::Reader;
 use std::{
     fmt,
     sync::Arc,
@@ -14,6 +15,8 @@ use worker::Shared;
 /// What `/async-function/` is instead of.
 const FUNCTION: &str = "/function/";
 const ASYNC: &str = "/async-function/";
+/// Whom the outcome is told; OpenFaaS's name.
+const CALLBACK: &str = "x-callback-url";
 
 /// Headers that say how a message travels, not what it is (RFC 9110, section 7.6.1).
 const HOP: [&str; 9] = [
@@ -39,6 +42,15 @@ pub struct Later {
     pub attempts: u32,
     /// How old a call may become before it is a dead letter.
     pub maximum_age: Duration,
+    /// Hosts that may be told outcomes: in lower case, addresses without brackets.
+    pub callbacks: Arc<[String]>,
+}
+
+/// What is to be kept, beside the request.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) function: FunctionRef,
+    pub(crate) callback: Option<Callback>,
 }
 
 impl fmt::Debug for Later {
@@ -46,6 +58,7 @@ impl fmt::Debug for Later {
         f.debug_struct("Later")
             .field("attempts", &self.attempts)
             .field("maximum_age", &self.maximum_age)
+            .field("callbacks", &self.callbacks)
             .finish_non_exhaustive()
     }
 }
@@ -73,16 +86,57 @@ pub(crate) fn script(name: &str) -> usize {
     ASYNC.len() + name.len()
 }
 
+/// Whom a request wants to have its outcome told, if that may be.
+pub(crate) fn callback(
+    later: Option<&Later>,
+    tenant: Option<&Name>,
+    head: &Head,
+    reader: &mut Reader,
+) -> Result<Option<Callback>, Problem> {
+    let (Some(later), Some(value)) = (later, head.header(CALLBACK)) else {
+        return Ok(None);
+    };
+    let malformed = |reason: String| {
+        Problem::new(
+            400,
+            "callback-malformed",
+            format!("the request's X-Callback-Url cannot be used: {reason}"),
+            "write /function/NAME, or a URL of http or https",
+        )
+    };
+    let text = std::str::from_utf8(value).map_err(|error| malformed(error.to_string()))?;
+    let callback: Callback = text
+        .parse()
+        .map_err(|error: CallbackError| malformed(error.to_string()))?;
+    match callback.host() {
+        Some(host) if !later.callbacks.contains(&host) => Err(Problem::new(
+            403,
+            "callback-host",
+            format!("this node tells no outcome to the host `{host}`, which X-Callback-Url names"),
+            format!("list it in the node's configuration: callbacks = [\"{host}\"] under [calls]"),
+        )),
+        Some(_) => Ok(Some(callback)),
+        None => {
+            if let Callback::Function { function, .. } = &callback {
+                let found = reader.named(tenant, &function.to_string());
+                found.map_err(|problem| malformed(problem.detail))?;
+            }
+            Ok(Some(callback))
+        }
+    }
+}
+
 impl Later {
     /// Has a request kept. What becomes of it comes through the inbox of this core.
     pub(crate) fn keep(
         &self,
-        function: FunctionRef,
+        order: Order,
         head: &Head,
         body: Bytes,
         (core, inbox): (CoreId, &Inbox),
         (token, arrived): (u64, Instant),
     ) -> Result<(), SubmitError> {
+        let Order { function, callback } = order;
         let id = CallId(head.id);
         let target = match head.target().strip_prefix(ASYNC) {
             Some(rest) => format!("{FUNCTION}{rest}"),
@@ -100,7 +154,8 @@ impl Later {
             target,
             headers,
             body,
-            callback: None,
+            callback,
+            tells: None,
             attempts: self.attempts,
             maximum_age: self.maximum_age,
         };
@@ -133,6 +188,12 @@ pub(crate) fn problem(error: &SubmitError) -> Problem {
             "calls-full",
             detail,
             "see what is pending with `millpond calls list`",
+        ),
+        SubmitError::Untold { .. } => Problem::new(
+            429,
+            "callbacks-full",
+            detail,
+            "see what waits for it with `millpond calls list --state pending`",
         ),
         SubmitError::Busy => Problem::new(429, "calls-busy", detail, "try again in a second"),
         SubmitError::TooLarge { .. } => Problem::new(

@@ -137,6 +137,7 @@ pub(crate) fn outcome(result: &Result<Response, Failure>) -> Outcome {
     match result {
         Ok(_) => Outcome::Ok,
         Err(Failure::Fault(fault)) => Outcome::Fault(fault.code()),
+        Err(Failure::Left(_)) => Outcome::Left,
         Err(Failure::Refused(refusal)) => Outcome::Refused(Problem::refusal_code(*refusal)),
         Err(Failure::Platform(_)) => Outcome::Platform(PLATFORM),
     }
@@ -244,6 +245,8 @@ fn failed(
     let mut header = None;
     let (outcome, mut problem) = match failure {
         Failure::Fault(fault) => (Outcome::Fault(fault.code()), Problem::of_fault(fault)),
+        // Whoever reads this has closed one half of its connection, or sent what is no body.
+        Failure::Left(fault) => (Outcome::Left, Problem::of_fault(fault)),
         Failure::Refused(refusal) => {
             header = Some(retry(*refusal));
             (

@@ -27,6 +27,7 @@ pub use model::{
     Application, Build, CloudEventsTrigger, DEFAULT_CONTENT_TYPE, Engine, Function, Grants, HttpGrant,
     HttpTrigger, Manifest, Missed, Protocol, S3Action, S3Grant, ScheduleTrigger, Triggers,
 };
+pub use reader::nearest;
 pub use schema::{schema, schema_text};
 
 use serde_json::Value;

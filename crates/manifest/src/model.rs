@@ -1,10 +1,13 @@
 //! The manifest as values. The doc comments of these types are the descriptions in the JSON schema.
 
 use crate::schema;
-use contract::{ByteSize, Limits, Name};
+use contract::{ByteSize, Limits, Name, SecretName, Template};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use triggers::{Event, Pattern, Timing, TimingError};
 
 /// The manifest of one Millpond application: `millpond.toml`.
@@ -88,7 +91,7 @@ pub struct Function {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<schema::Variable, String>")]
     pub env: BTreeMap<String, String>,
-    /// How `millpond deploy --build` makes the code.
+    /// How the code is made, by `millpond build`, `millpond up` and `millpond deploy --build`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Build")]
     pub build: Option<Build>,
@@ -150,6 +153,19 @@ pub struct HttpGrant {
     /// Name or address of the host, in lower case, without a port.
     #[schemars(length(min = 1), extend("examples" = ["api.example.org"]))]
     pub host: String,
+    /// Header fields that the node adds to each request to this host, in place of the function's own of the same name. In a value,
+    /// `{secret:NAME}` stands for that secret, which the function never sees; `{{` and `}}` are braces.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(
+        with = "BTreeMap<String, schema::TemplateText>",
+        extend("examples" = [{ "authorization": "Bearer {secret:API_KEY}" }])
+    )]
+    pub headers: BTreeMap<String, Template>,
+    /// Whether secrets in `headers` may be sent by `http`, without TLS, to a host beyond this machine: all on the way can read
+    /// them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = false))]
+    pub clear_text: bool,
 }
 
 /// Objects that a function may use.
@@ -329,6 +345,12 @@ impl Grants {
     /// Whether the function may reach nothing.
     pub fn is_empty(&self) -> bool {
         self.http.is_empty() && self.s3.is_empty()
+    }
+
+    /// The secrets that its headers name, each once.
+    pub fn secrets(&self) -> BTreeSet<&SecretName> {
+        let headers = self.http.iter().flat_map(|grant| grant.headers.values());
+        headers.flat_map(Template::secrets).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     diagnostic::Diagnostics,
     schema::{format, schema},
 };
-use contract::{ByteSize, Name, parse_duration};
+use contract::{ByteSize, Name, Template, parse_duration};
 use serde_json::{Map, Value};
 use std::{collections::HashMap, ops::Range, time::Duration};
 use toml::{
@@ -436,6 +436,11 @@ impl Walk<'_> {
                 ),
                 Ok(_) => {}
             },
+            Some(format::TEMPLATE) => {
+                if let Err(error) = text.parse::<Template>() {
+                    self.unreadable("bad-header", at, &error);
+                }
+            }
             _ => {}
         }
     }
@@ -493,8 +498,8 @@ fn list(items: &[&str], last: &str) -> String {
     }
 }
 
-/// The known word that was probably meant.
-pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// The known word that was probably meant; none if none is near.
+pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.to_lowercase().replace('-', "_");
     let given = plain(given.get(..64).unwrap_or(given));
     let mut best = None;

@@ -3,7 +3,7 @@
 use crate::{
     Diagnostic, Manifest, Protocol,
     diagnostic::Diagnostics,
-    model::{Function, HttpTrigger, ScheduleTrigger},
+    model::{Function, HttpGrant, HttpTrigger, ScheduleTrigger},
     reader::{Spans, join, nearest, nth},
 };
 use contract::{format_duration, is_reserved_variable, parse_duration};
@@ -110,19 +110,53 @@ impl Rules<'_> {
             );
         }
         let grants = join(at, "grants");
-        for (i, grant) in function.grants.http.iter().enumerate() {
-            self.check(
-                "bad-host",
-                &join(&nth(&join(&grants, "http"), i), "host"),
-                host(&grant.host),
-            );
-        }
+        self.hosts(&function.grants.http, &join(&grants, "http"));
         for (i, grant) in function.grants.s3.iter().enumerate() {
             self.check(
                 "bad-bucket",
                 &join(&nth(&join(&grants, "s3"), i), "bucket"),
                 bucket(&grant.bucket),
             );
+        }
+    }
+
+    fn hosts(&mut self, granted: &[HttpGrant], at: &str) {
+        for (i, grant) in granted.iter().enumerate() {
+            let at = nth(at, i);
+            self.check("bad-host", &join(&at, "host"), host(&grant.host));
+            let headers = join(&at, "headers");
+            for (k, name) in grant.headers.keys().enumerate() {
+                let path = join(&headers, name);
+                let mut before = grant.headers.keys().take(k);
+                let result = match before.find(|other| other.eq_ignore_ascii_case(name)) {
+                    Some(other) => broken(format!("is the same header as {other:?}"), "remove one"),
+                    None => field(name),
+                };
+                if let Err((reason, help)) = result {
+                    let diagnostic = Diagnostic::new("bad-header", &path, format!("`{path}` {reason}"));
+                    let span = self.spans.key(&path);
+                    self.faults
+                        .push(diagnostic.span(span).label("this name").help(help));
+                }
+            }
+            if grant.clear_text
+                && grant
+                    .headers
+                    .values()
+                    .all(|value| value.secrets().next().is_none())
+            {
+                let reason = "is set, and no header has a secret that it could be about";
+                let help = "remove it; requests without secrets may go by `http` anyway";
+                self.check("contradiction", &join(&at, "clear_text"), broken(reason, help));
+            }
+            let same = |other: &HttpGrant| other.host == grant.host;
+            if let Some(k) = granted[..i].iter().position(same)
+                && (granted[k] != *grant || !grant.headers.is_empty())
+            {
+                let reason = format!("is {:?}, which another grant has already", grant.host);
+                let help = "write one grant for each host, with all of its headers";
+                self.check("duplicate-grant", &join(&at, "host"), broken(reason, help));
+            }
         }
     }
 
@@ -381,6 +415,38 @@ fn token(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
+/// Header fields that are the connection's or the body's, and so not the manifest's.
+const FRAMING: [&str; 12] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+];
+
+fn field(name: &str) -> Result<(), Broken> {
+    if !token(name) {
+        broken(
+            format!("({name:?}) is not the name of a header"),
+            "for example \"authorization\" or \"x-api-key\"",
+        )
+    } else if FRAMING.iter().any(|its| name.eq_ignore_ascii_case(its)) {
+        broken(
+            "is the connection's to say",
+            "remove it; the node sees to it for each request",
+        )
+    } else {
+        Ok(())
+    }
+}
+
 fn method(name: &str) -> Result<(), Broken> {
     let upper = name.to_ascii_uppercase();
     if !token(name) {
@@ -483,7 +549,7 @@ fn host(name: &str) -> Result<(), Broken> {
     } else if name.contains(':') {
         broken(
             reason,
-            "write it without a port: it matches whatever port the request came in by",
+            "write it without a port: any port is meant",
         )
     } else if name.contains('*') {
         broken(

@@ -33,6 +33,7 @@ pub(crate) mod format {
     pub(crate) const NAME: &str = "millpond-name";
     pub(crate) const SIZE: &str = "millpond-size";
     pub(crate) const DURATION: &str = "millpond-duration";
+    pub(crate) const TEMPLATE: &str = "millpond-template";
 }
 
 macro_rules! text {
@@ -81,6 +82,16 @@ text!(
         "format": format::DURATION,
         "pattern": "^\\s*[0-9]+(?:\\.[0-9]{1,9})?\\s*(?:us|µs|ms|s|m|h)\\s*$",
         "examples": ["30s"],
+    }
+);
+text!(
+    /// A [`contract::Template`].
+    TemplateText,
+    {
+        "type": "string",
+        "format": format::TEMPLATE,
+        "minLength": 1,
+        "examples": ["Bearer {secret:API_KEY}"],
     }
 );
 text!(

@@ -46,6 +46,7 @@ fn each_is_refused_with_its_reason() {
     let t = trigger;
     let s = |lines: &str| function(&format!("[[trigger.schedule]]\nfunction = \"f\"\n{lines}"));
     let e = |lines: &str| function(&format!("[[trigger.cloudevents]]\nfunction = \"f\"\n{lines}"));
+    let h = |lines: &str| function(&format!("[[function.f.grants.http]]\nhost = \"x.org\"\n{lines}"));
     let long = "a".repeat(64);
     let cases: Vec<(String, &str, &str)> = vec![
         // Not TOML.
@@ -528,6 +529,68 @@ fn each_is_refused_with_its_reason() {
             f("[[function.f.grants.http]]\nhost = \"*\""),
             "bad-host",
             "patterns of hosts",
+        ),
+        (
+            h("headers = { authorization = \"Bearer {secret:A\" }"),
+            "bad-header",
+            "a `{` stands alone",
+        ),
+        (
+            h("headers = { authorization = \"Bearer {API_KEY}\" }"),
+            "bad-header",
+            "write `{secret:NAME}`",
+        ),
+        (
+            h("headers = { authorization = \"{secret:a.b}\" }"),
+            "bad-header",
+            "is not the name of a secret",
+        ),
+        (
+            h("headers = { x = \"a\\nb\" }"),
+            "bad-header",
+            "cannot stand in a header",
+        ),
+        (
+            h("headers = { x = \" a\" }"),
+            "bad-header",
+            "begins or ends with a blank",
+        ),
+        (h("headers = { x = \"\" }"), "bad-text", "is empty"),
+        (
+            h("headers = { x = 1 }"),
+            "wrong-type",
+            "`function.f.grants.http[0].headers.x`",
+        ),
+        (
+            h("headers = { \"a b\" = \"c\" }"),
+            "bad-header",
+            "is not the name of a header",
+        ),
+        (
+            h("headers = { Host = \"c\" }"),
+            "bad-header",
+            "is the connection's to say",
+        ),
+        (
+            h("headers = { Transfer-Encoding = \"chunked\" }"),
+            "bad-header",
+            "is the connection's to say",
+        ),
+        (
+            h("headers = { X-Key = \"a\", x-key = \"b\" }"),
+            "bad-header",
+            "is the same header as \"X-Key\"",
+        ),
+        (h("clear_text = true"), "contradiction", "no header has a secret"),
+        (
+            h("headers = { x = \"{secret:A}\" }\n[[function.f.grants.http]]\nhost = \"x.org\""),
+            "duplicate-grant",
+            "which another grant has already",
+        ),
+        (
+            h("header = { x = \"{secret:A}\" }"),
+            "unknown-key",
+            "did you mean `headers`?",
         ),
         (
             f("[[function.f.grants.s3]]\nbucket = \"photos\""),

@@ -194,9 +194,7 @@ impl Config {
         if self.quantum < Duration::from_micros(100) || self.quantum > Duration::from_secs(1) {
             return wrong("`quantum` must be between 100us and 1s");
         }
-        if self.calls.running == 0 || self.calls.pending == 0 || self.calls.attempts == 0 {
-            return wrong("`attempts`, `pending` and `running` of `calls` must be at least 1");
-        }
+        self.calls.check().map_err(ConfigError::Value)?;
         if self.connections == 0 {
             return wrong("`connections` must be at least 1");
         }
@@ -350,6 +348,29 @@ mod tests {
         ));
         assert!(load("admin = \"0.0.0.0:9080\"\nadmin_token = \"secret\"").is_ok());
         assert!(load("listen = \"127.0.0.1:5\"\nadmin = \"127.0.0.1:5\"").is_err());
+    }
+
+    #[test]
+    fn callbacks_are_hosts_and_nothing_more() {
+        for host in ["example.org", "10.0.0.1", "[::1]", "localhost"] {
+            let config = load(&format!("[calls]\ncallbacks = [\"{host}\"]")).unwrap();
+            assert_eq!(config.calls.hosts(), [host.trim_matches(['[', ']'])]);
+        }
+        for host in [
+            "",
+            "Example.org",
+            "http://example.org",
+            "example.org:80",
+            "[::1]:80",
+            "example.org/x",
+            "*.org",
+            "a b",
+        ] {
+            let error = load(&format!("[calls]\ncallbacks = [\"{host}\"]"))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("`callbacks`"), "{error}");
+        }
     }
 
     #[test]

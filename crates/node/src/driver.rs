@@ -1,10 +1,9 @@
 //! The thread that runs asynchronous calls: what is due becomes a request like any other, on any core, and what came of
 //! it goes back to the calls.
 
-use crate::schedules::Schedules;
+use crate::{callbacks::Courier, schedules::Schedules};
 use bytes::Bytes;
-use calls::SubmitError;
-use calls::{Attempt, CallId, Calls, Finished, Outcome, Response, Timestamp, Verdict};
+use calls::{Attempt, CallId, Callback, Calls, Finished, Outcome, Response, SubmitError, Timestamp, Verdict};
 use contract::{Head, HeadBuilder, Log, Name};
 use crossbeam_queue::SegQueue;
 use dispatcher::Reader;
@@ -45,6 +44,48 @@ pub struct CallOptions {
     pub pending: usize,
     /// Calls that may run at once.
     pub running: usize,
+    /// Hosts whose servers may be told outcomes: in lower case, without a scheme or port.
+    pub callbacks: Vec<String>,
+    /// How often telling a server may fail before that is a dead letter.
+    pub callback_attempts: u32,
+}
+
+impl CallOptions {
+    /// What is wrong with them, if something is.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if [self.running, self.pending].contains(&0) || [self.attempts, self.callback_attempts].contains(&0) {
+            return Err(
+                "`attempts`, `callback_attempts`, `pending` and `running` of `calls` must be at least 1"
+                    .into(),
+            );
+        }
+        match self.callbacks.iter().find(|host| !is_host(host)) {
+            Some(host) => Err(format!(
+                "`callbacks` of `calls` has {host:?}: write the names of hosts or their addresses, in lower case, without \
+                 scheme, port, path or pattern"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// `callbacks`, as their hosts are compared: addresses without brackets.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        let hosts = self.callbacks.iter();
+        hosts
+            .map(|host| host.trim_matches(['[', ']']).to_owned())
+            .collect()
+    }
+}
+
+fn is_host(host: &str) -> bool {
+    let url = format!("http://{host}");
+    let named = url
+        .parse::<Callback>()
+        .ok()
+        .and_then(|callback| callback.server());
+    // With a port or path, the rest of it is something else than the host.
+    let port = host.rsplit(']').next().is_some_and(|rest| rest.contains(':'));
+    named.as_deref() == Some(&url[..]) && !port && !host.contains('*')
 }
 
 impl Default for CallOptions {
@@ -58,6 +99,8 @@ impl Default for CallOptions {
             dead_letter_retention: calls.dead_letter_retention,
             pending: calls.pending,
             running: 256,
+            callbacks: Vec::new(),
+            callback_attempts: calls.callback_attempts,
         }
     }
 }
@@ -94,6 +137,8 @@ struct Ended {
     tenant: Option<Name>,
     /// The functions that the event which made it has come through, if an event made it.
     hops: Option<u32>,
+    /// It was a function's: there is room for another.
+    ran: bool,
 }
 
 impl Desk {
@@ -112,6 +157,7 @@ pub(crate) fn open(log: Arc<dyn Log>, options: &CallOptions) -> Result<Opened, c
         pending: options.pending,
         retention: options.retention,
         first_delay: options.first_delay,
+        callback_attempts: options.callback_attempts,
         dead_letter_retention: options.dead_letter_retention,
         ..calls::Options::default()
     };
@@ -120,6 +166,16 @@ pub(crate) fn open(log: Arc<dyn Log>, options: &CallOptions) -> Result<Opened, c
         desk,
         running: options.running,
     })
+}
+
+/// What the thread works with beside the calls.
+pub(crate) struct Made {
+    /// How calls are made of events.
+    pub(crate) later: Later,
+    /// What is due without being asked for.
+    pub(crate) schedules: Schedules,
+    /// Who tells servers.
+    pub(crate) courier: Courier,
 }
 
 /// The thread.
@@ -135,13 +191,18 @@ impl Driver {
         shared: Arc<Shared>,
         reader: Reader,
         tracer: Option<Tracer>,
-        (later, schedules): (Later, Schedules),
+        made: Made,
     ) -> io::Result<Self> {
         let Opened {
             calls,
             desk,
             running: places,
         } = opened;
+        let Made {
+            later,
+            schedules,
+            courier,
+        } = made;
         let work = Work {
             calls,
             desk: desk.clone(),
@@ -151,6 +212,7 @@ impl Driver {
             places,
             later,
             schedules,
+            courier,
             schedules_from: Instant::now(),
         };
         let thread = thread::Builder::new()
@@ -183,6 +245,7 @@ struct Work {
     /// How calls are made of events.
     later: Later,
     schedules: Schedules,
+    courier: Courier,
     /// Schedules are not looked at before.
     schedules_from: Instant,
 }
@@ -194,7 +257,7 @@ impl Work {
         loop {
             let stop = self.desk.stop.load(Ordering::SeqCst);
             while let Some(one) = self.desk.ended.pop() {
-                self.places += 1;
+                self.places += usize::from(one.ran);
                 ended.push(one);
             }
             let mut worked = self.publish(&mut ended).and_then(|()| self.finish(&mut ended));
@@ -296,13 +359,18 @@ impl Work {
     }
 
     fn begin(&mut self) -> Result<(), calls::Error> {
-        let due = self.calls.due(now(), self.places);
+        let mut due = self.calls.due(now(), self.places);
+        due.extend(self.calls.deliveries(now()));
         if due.is_empty() {
             return Ok(());
         }
         for attempt in self.calls.begin(&due, now())? {
-            self.places -= 1;
-            self.attempt(attempt);
+            if attempt.request.is_delivery() {
+                self.deliver(attempt);
+            } else {
+                self.places -= 1;
+                self.attempt(attempt);
+            }
         }
         Ok(())
     }
@@ -317,10 +385,33 @@ impl Work {
             }
             _ => maintenance,
         };
-        match self.calls.next_due() {
-            Some(due) if self.places > 0 && !self.shared.is_draining() => maintenance.min(due.since(now())),
-            _ => maintenance,
+        if self.shared.is_draining() {
+            return maintenance;
         }
+        let call = self.calls.next_due().filter(|_| self.places > 0);
+        let next = [call, self.calls.next_delivery()].into_iter().flatten().min();
+        next.map_or(maintenance, |due| maintenance.min(due.since(now())))
+    }
+
+    /// Has a server told an outcome.
+    fn deliver(&self, attempt: Attempt) {
+        let Attempt { id, number, request } = attempt;
+        let (desk, begun) = (self.desk.clone(), Instant::now());
+        self.courier.deliver(request, move |outcome| {
+            let finished = Finished {
+                id,
+                number,
+                outcome,
+                took: begun.elapsed(),
+            };
+            desk.ended.push(Ended {
+                finished,
+                tenant: None,
+                hops: None,
+                ran: false,
+            });
+            desk.ring();
+        });
     }
 
     fn attempt(&mut self, attempt: Attempt) {
@@ -329,18 +420,36 @@ impl Work {
             request.function.tenant.clone(),
             request.function.local().to_string(),
         );
-        let target = match self.reader.named(tenant.as_ref(), &name) {
+        let begun = Instant::now();
+        let found = self
+            .reader
+            .named(tenant.as_ref(), &name)
+            .map_err(|problem| (problem.detail, true));
+        let found = found.and_then(|target| {
+            let limit = target.grant().limits.request_body;
+            // What is asked for from outside was measured at the door; an answer that becomes a request was not.
+            if request.body.len() as u64 > limit.0 {
+                let size = request.body.len();
+                let reason =
+                    format!("its body of {size} bytes is larger than the function's limit of {limit}");
+                return Err((reason, false));
+            }
+            Ok(target)
+        });
+        let target = match found {
             Ok(target) => target,
-            Err(problem) => {
-                let outcome = Outcome::Failed {
-                    reason: problem.detail,
-                    retry: true,
+            Err((reason, retry)) => {
+                let finished = Finished {
+                    id,
+                    number,
+                    outcome: Outcome::Failed { reason, retry },
+                    took: begun.elapsed(),
                 };
-                let finished = Finished { id, number, outcome };
                 self.desk.ended.push(Ended {
                     finished,
                     tenant,
                     hops: None,
+                    ran: true,
                 });
                 return self.desk.ring();
             }
@@ -362,11 +471,17 @@ impl Work {
                 };
                 tracer.end(span, &sample, status);
             }
-            let finished = Finished { id, number, outcome };
+            let finished = Finished {
+                id,
+                number,
+                outcome,
+                took: begun.elapsed(),
+            };
             desk.ended.push(Ended {
                 finished,
                 tenant,
                 hops,
+                ran: true,
             });
             desk.ring();
         });
@@ -464,7 +579,7 @@ fn outcome(answer: Answer) -> Outcome {
                 omitted: None,
             })
         }
-        Err(Failure::Fault(fault)) => Outcome::Failed {
+        Err(Failure::Fault(fault) | Failure::Left(fault)) => Outcome::Failed {
             reason: fault.to_string(),
             retry: true,
         },

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod callbacks;
 mod config;
 mod cores;
 mod driver;
@@ -27,15 +28,17 @@ pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsO
 pub use driver::CallOptions;
 
 use admin::Audit;
+use callbacks::Courier;
 use contract::{ByteSize, Engine, PrepareError, Service};
 use cores::Common;
 use dispatcher::Dispatcher;
-use driver::Driver;
+use driver::{Driver, Made};
 use engine_wasmtime::Wasmtime;
 use gateway::{Later, Listener};
 use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
 use schedules::Schedules;
+use secrets::Secrets;
 use service_http::Http;
 use std::{
     fs, io,
@@ -43,7 +46,11 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::Path,
     process::ExitCode,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread::{self, JoinHandle},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -51,7 +58,7 @@ use store_embedded::Embedded;
 use telemetry::{
     logs::{LogOptions, Logs},
     metrics::Metrics,
-    otlp::Exporter,
+    otlp::{Exporter, Tracer},
 };
 use tenants::Tenants;
 use tokio::{
@@ -71,6 +78,8 @@ pub struct Node {
     network: Runtime,
     control: JoinHandle<io::Result<()>>,
     stop_control: oneshot::Sender<()>,
+    /// What `/readyz` says on both ports.
+    ready: Arc<AtomicBool>,
     logs: Logs,
     exporter: Option<Exporter>,
     listen: SocketAddr,
@@ -182,7 +191,10 @@ impl Node {
             .build()
             .map_err(system("start the threads of the services"))?;
         let engines = engines(config)?;
-        let services = services(&network);
+        let secrets =
+            Secrets::open(&config.data.join("secrets")).map_err(|error| data_error(error.to_string()))?;
+        let tracer = exporter.as_ref().and_then(Exporter::tracer);
+        let services = services(&network, &secrets, tracer);
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             metrics: Some(metrics.clone()),
@@ -242,7 +254,11 @@ impl Node {
             shared: shared.clone(),
             attempts: config.calls.attempts,
             maximum_age: config.calls.maximum_age,
+            callbacks: config.calls.hosts().into(),
         };
+        // Connections and places of its own: functions that wait for replies hold no callback back.
+        let outside = Http::new(network.handle().clone(), secrets.clone(), None);
+        let courier = Courier::new(network.handle().clone(), &outside, &later.callbacks);
         let common = Common {
             shared: shared.clone(),
             metrics: metrics.clone(),
@@ -280,11 +296,16 @@ impl Node {
             .map_err(system("start the runtime of TLS and HTTP/2"))?;
 
         let tracer = exporter.as_ref().and_then(Exporter::tracer);
-        let made = (later, schedules);
+        let made = Made {
+            later,
+            schedules,
+            courier,
+        };
         let driver = Driver::start(opened, shared.clone(), dispatcher.reader(), tracer, made)
             .map_err(system("start the thread of asynchronous calls"))?;
 
         let (stop_control, stopped) = oneshot::channel();
+        let ready = dispatcher.ready();
         let state = admin::State {
             registry,
             tenants,
@@ -292,6 +313,7 @@ impl Node {
             logs: logs.clone(),
             calls: Some(calls),
             agenda,
+            secrets,
             metrics,
             node: admin::NodeInfo {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -302,7 +324,7 @@ impl Node {
                 started: SystemTime::now(),
             },
             token: config.admin_token.clone(),
-            ready: dispatcher.ready(),
+            ready: ready.clone(),
         };
         let control = control(admin_listener, state, stopped).map_err(system("start the control API"))?;
         Ok(Self {
@@ -314,6 +336,7 @@ impl Node {
             network,
             control,
             stop_control,
+            ready,
             logs,
             exporter,
             listen,
@@ -356,6 +379,7 @@ impl Node {
 
     /// Drains and ends. See the crate's introduction.
     pub fn stop(self) -> Result<(), Error> {
+        self.ready.store(false, Ordering::Release);
         self.protocols.drain();
         self.shared.drain();
         for core in self.cores {
@@ -389,8 +413,12 @@ pub fn check_tls(options: &TlsOptions) -> Result<(), Error> {
 }
 
 /// What functions of this node may be granted beyond their request.
-fn services(network: &Runtime) -> Vec<Arc<dyn Service>> {
-    vec![Arc::new(Http::new(network.handle().clone()))]
+fn services(network: &Runtime, secrets: &Secrets, tracer: Option<Tracer>) -> Vec<Arc<dyn Service>> {
+    vec![Arc::new(Http::new(
+        network.handle().clone(),
+        secrets.clone(),
+        tracer,
+    ))]
 }
 
 /// All engines of this node; a manifest's `engine` names one.

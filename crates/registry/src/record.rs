@@ -2,7 +2,10 @@
 //! renamed.
 
 use crate::Error;
-use contract::{ApplicationId, Digest, Entry, FunctionId, Grant, Limits, Name, Protocol, VersionNumber};
+use contract::{
+    ApplicationId, Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, SecretName, Template,
+    VersionNumber,
+};
 use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
@@ -105,10 +108,32 @@ pub struct Settings {
     /// Hosts that it may send HTTP requests to.
     #[serde(default, rename = "grants.http")]
     pub http: Vec<String>,
+    /// Header fields that the node adds to them, by host and by name in lower case.
+    #[serde(
+        default,
+        rename = "grants.http.headers",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub headers: BTreeMap<String, BTreeMap<String, Template>>,
+    /// Hosts that secrets in those may be sent to without TLS.
+    #[serde(
+        default,
+        rename = "grants.http.clear_text",
+        skip_serializing_if = "BTreeSet::is_empty"
+    )]
+    pub clear_text: BTreeSet<String>,
 }
 
 impl Settings {
     pub(crate) fn of(function: &manifest::Function, engine: &str) -> Self {
+        let granted = &function.grants.http;
+        let headers = granted.iter().filter(|grant| !grant.headers.is_empty());
+        let headers = headers.map(|grant| {
+            let headers = grant.headers.iter();
+            let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()));
+            (grant.host.clone(), headers.collect())
+        });
+        let clear_text = granted.iter().filter(|grant| grant.clear_text);
         Self {
             engine: engine.to_owned(),
             limits: function.limits(),
@@ -116,13 +141,16 @@ impl Settings {
             arguments: function.arguments.clone(),
             env: function.env.clone(),
             protocol: function.protocol(),
-            http: function
-                .grants
-                .http
-                .iter()
-                .map(|grant| grant.host.clone())
-                .collect(),
+            http: granted.iter().map(|grant| grant.host.clone()).collect(),
+            headers: headers.collect(),
+            clear_text: clear_text.map(|grant| grant.host.clone()).collect(),
         }
+    }
+
+    /// The secrets that its headers name, each once.
+    pub fn secrets(&self) -> BTreeSet<&SecretName> {
+        let headers = self.headers.values().flat_map(BTreeMap::values);
+        headers.flat_map(Template::secrets).collect()
     }
 
     pub(crate) fn grant(&self, function: &FunctionId, version: VersionNumber) -> Grant {
@@ -133,8 +161,21 @@ impl Settings {
             environment: self.env.clone().into_iter().collect(),
             arguments: self.arguments.clone(),
             protocol: self.protocol.clone(),
-            http: self.http.clone(),
+            http: self.hosts(),
         }
+    }
+
+    fn hosts(&self) -> Vec<HttpGrant> {
+        let hosts: BTreeSet<&String> = self.http.iter().collect();
+        let granted = hosts.into_iter().map(|host| {
+            let headers = self.headers.get(host).cloned().unwrap_or_default();
+            HttpGrant {
+                host: host.clone(),
+                headers: headers.into_iter().collect(),
+                clear_text: self.clear_text.contains(host),
+            }
+        });
+        granted.collect()
     }
 }
 
@@ -186,4 +227,63 @@ pub(crate) fn write<T: Serialize>(key: &str, record: &T) -> Result<Vec<u8>, Erro
         key: key.to_owned(),
         reason: error.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::num::NonZeroU32;
+
+    fn written(more: &Value) -> Value {
+        let mut record = json!({
+            "engine": "wasmtime", "memory": "64MiB", "timeout": "30s", "cpu_time": "10s", "request_body": "16MiB",
+            "response_body": "16MiB", "concurrency": 256, "queue": 4096, "reuse": 1, "protocol": "cgi",
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            record[key] = value.clone();
+        }
+        record
+    }
+
+    fn granted(more: &Value) -> Vec<HttpGrant> {
+        let settings: Settings = serde_json::from_value(written(more)).unwrap();
+        let function = "shop.f".parse().unwrap();
+        settings.grant(&function, VersionNumber(NonZeroU32::MIN)).http
+    }
+
+    #[test]
+    fn what_an_earlier_release_wrote_of_hosts_is_read() {
+        assert_eq!(granted(&json!({})), []);
+        let earlier = json!({ "grants.http": ["b.example", "a.example", "b.example"] });
+        let hosts: Vec<_> = granted(&earlier).into_iter().map(|grant| grant.host).collect();
+        assert_eq!(hosts, ["a.example", "b.example"], "each once");
+    }
+
+    #[test]
+    fn headers_go_to_their_hosts() {
+        let record = json!({
+            "grants.http": ["a.example", "b.example"],
+            "grants.http.headers": { "b.example": { "x-key": "{secret:KEY}" } },
+            "grants.http.clear_text": ["b.example"],
+        });
+        let [a, b] = &granted(&record)[..] else {
+            panic!("two hosts")
+        };
+        assert!(a.headers.is_empty() && !a.clear_text && b.clear_text);
+        let [(name, value)] = &b.headers[..] else {
+            panic!("one header")
+        };
+        assert_eq!(
+            (&name[..], value.to_string()),
+            ("x-key", "{secret:KEY}".to_owned())
+        );
+        let settings: Settings = serde_json::from_value(written(&record)).unwrap();
+        assert_eq!(
+            serde_json::to_value(&settings).unwrap()["grants.http.headers"],
+            record["grants.http.headers"]
+        );
+        let damaged = json!({ "grants.http.headers": { "b.example": { "x-key": "{KEY}" } } });
+        assert!(serde_json::from_value::<Settings>(written(&damaged)).is_err());
+    }
 }

@@ -35,6 +35,7 @@ fn sample() -> impl Strategy<Value = Sample> {
         4 => Just(Outcome::Ok),
         1 => Just(Outcome::Fault("function-trap")),
         1 => Just(Outcome::Fault("limit-timeout")),
+        1 => Just(Outcome::Left),
         1 => Just(Outcome::Refused("limit-queue")),
         1 => Just(Outcome::Platform("spawn-failed")),
     ];
@@ -99,6 +100,7 @@ proptest! {
 
         prop_assert_eq!(page.count("faas_invocations_total", &[name]), of(Outcome::Ok));
         prop_assert_eq!(errors("function", "function-trap"), of(Outcome::Fault("function-trap")));
+        prop_assert_eq!(errors("client", "client-closed"), of(Outcome::Left));
         prop_assert_eq!(errors("refused", "limit-queue"), of(Outcome::Refused("limit-queue")));
         prop_assert_eq!(errors("platform", "spawn-failed"), of(Outcome::Platform("spawn-failed")));
         prop_assert_eq!(page.count("faas_timeouts_total", &[name]), of(Outcome::Fault("limit-timeout")));

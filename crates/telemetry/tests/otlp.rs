@@ -1,6 +1,6 @@
 //! The exporter against a collector that decodes what comes with OpenTelemetry's own messages.
 
-use contract::{CoreId, FunctionId, Head, HeadBuilder, RequestId, VersionNumber};
+use contract::{Caller, CoreId, FunctionId, Head, HeadBuilder, RequestId, VersionNumber};
 use millpond_telemetry::{
     logs::{LogOptions, Logs, Stream},
     metrics::{Metrics, Outcome, Sample, Start},
@@ -415,6 +415,7 @@ fn errors_have_their_type_and_refusals_no_phases() {
             Some("refused-queue"),
             1,
         ),
+        (Outcome::Left, Start::Sandbox, 200, Some("client-closed"), 5),
         (Outcome::Ok, Start::Reused, 503, Some("503"), 5),
         (Outcome::Ok, Start::Sandbox, 404, None, 5),
     ] {
@@ -641,4 +642,106 @@ fn closing_sends_what_waits() {
     });
     collector.until("/v1/metrics", |bodies| (bodies.len() == 1).then_some(()));
     exporter.close();
+}
+
+fn caller(head: &Head) -> Caller {
+    let header = |name| head.header(name).map(|value| value.to_vec().into());
+    Caller {
+        traceparent: header("traceparent"),
+        tracestate: header("tracestate"),
+    }
+}
+
+#[test]
+fn a_call_to_a_service_is_a_client_span_below_run() {
+    let collector = Collector::start();
+    let exporter = Exporter::start(collector.options(&[])).unwrap();
+    let tracer = exporter.tracer().unwrap();
+    let mut head = head(&[("traceparent", PARENT), ("tracestate", "a=1")]);
+    let invocation = tracer.begin(&mut head, &function(), VERSION).unwrap();
+    let caller = caller(&head);
+    let target = ("https", "api.example.org", None, "/a/b");
+    let call = tracer.call(&caller, "PUT", target).unwrap();
+    let told = call.traceparent();
+    call.end(Ok(201));
+    tracer
+        .call(&caller, "GET", ("http", "[::1]", Some(81), "/"))
+        .unwrap()
+        .end(Ok(404));
+    tracer.call(&caller, "FROB", target).unwrap().end(Err("timeout"));
+    drop(tracer.call(&caller, "GET", target).unwrap());
+    tracer.end(invocation, &SAMPLE, Some(200));
+
+    let spans = collector.spans(9);
+    let run = spans.iter().find(|span| span.name == "run").unwrap();
+    let calls: Vec<_> = spans
+        .iter()
+        .filter(|span| span.kind() == SpanKind::Client)
+        .collect();
+    for call in &calls {
+        assert_eq!(
+            (&call.trace_id, &call.parent_span_id),
+            (&run.trace_id, &run.span_id)
+        );
+        assert_eq!(call.trace_state, "a=1");
+        assert!(call.start_time_unix_nano <= call.end_time_unix_nano);
+    }
+    let mut ids: Vec<_> = spans.iter().map(|span| &span.span_id).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 9);
+    let [put, get, frob, given_up] = &calls[..] else {
+        panic!("four calls")
+    };
+    assert_eq!(
+        told,
+        format!("00-{}-{}-01", hex(&put.trace_id), hex(&put.span_id)),
+        "the other side is called by the call"
+    );
+    assert_eq!((&put.name[..], &put.status), ("PUT", &None));
+    for (span, key, expected) in [
+        (put, "http.request.method", "PUT"),
+        (put, "server.address", "api.example.org"),
+        (put, "url.full", "https://api.example.org/a/b"),
+        (get, "server.address", "::1"),
+        (get, "url.full", "http://[::1]:81/"),
+        (get, "error.type", "404"),
+        (frob, "http.request.method", "_OTHER"),
+        (frob, "http.request.method_original", "FROB"),
+        (frob, "error.type", "timeout"),
+        (given_up, "error.type", "cancelled"),
+    ] {
+        assert_eq!(said(&span.attributes, key), expected, "{key}");
+    }
+    let number = |span: &Span, key| match value(&span.attributes, key) {
+        Some(Value::IntValue(number)) => Some(number),
+        _ => None,
+    };
+    assert_eq!(number(put, "http.response.status_code"), Some(201));
+    assert_eq!(
+        (number(put, "server.port"), number(get, "server.port")),
+        (Some(443), Some(81))
+    );
+    assert_eq!(number(frob, "http.response.status_code"), None);
+    assert_eq!(value(&put.attributes, "error.type"), None);
+    for failed in [get, frob, given_up] {
+        assert_eq!(failed.status.as_ref().unwrap().code(), StatusCode::Error);
+    }
+    assert_eq!(frob.name, "HTTP");
+}
+
+#[test]
+fn a_call_of_a_trace_that_is_not_sampled_passes_the_context_on() {
+    let collector = Collector::start();
+    let exporter = Exporter::start(collector.options(&[])).unwrap();
+    let tracer = exporter.tracer().unwrap();
+    let mut head = head(&[("traceparent", &PARENT.replace("-01", "-00"))]);
+    assert!(tracer.begin(&mut head, &function(), VERSION).is_none());
+    let target = ("https", "api.example.org", None, "/");
+    let call = tracer.call(&caller(&head), "GET", target).unwrap();
+    assert_eq!(call.traceparent(), header(&head, "traceparent"));
+    call.end(Ok(200));
+    assert!(tracer.call(&Caller::default(), "GET", target).is_none());
+    exporter.close();
+    assert!(collector.spans(0).is_empty());
 }

@@ -58,22 +58,18 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// Its code, in problems as in metrics.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Invalid => "token-invalid",
-            Self::Expired => "token-expired",
-        }
-    }
-
     /// What a client reads.
     pub fn problem(self) -> Problem {
-        let detail = match self {
-            Self::Invalid => "this token is not one of this node's: it was revoked, or is mistyped",
-            Self::Expired => "this token has expired",
-        };
         let hint = "ask the node's operator for another: `millpond token create`";
-        Problem::new(401, self.code(), detail, hint)
+        match self {
+            Self::Invalid => Problem::new(
+                401,
+                "token-invalid",
+                "this token is not one of this node's: it was revoked, or is mistyped",
+                hint,
+            ),
+            Self::Expired => Problem::new(401, "token-expired", "this token has expired", hint),
+        }
     }
 }
 

@@ -91,6 +91,11 @@ impl Command {
         }
     }
 
+    /// Adds a line of the host's own to the request's log.
+    pub fn note(&mut self, line: &str) {
+        self.response.note(line);
+    }
+
     /// Ends a command whose `_start` returned (code 0) or that left by [`Stop::Exit`]: makes its output the response.
     ///
     /// The response's head and body are handed over, the body without a copy, or nothing is, and the fault says why.

@@ -320,6 +320,14 @@ impl Seatless {
     }
 }
 
+/// Whether a function ends so when there is nothing left for it to do. Its limits hold whoever listens.
+fn gives_up(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Exit { .. } | Fault::Trap { .. } | Fault::BadOutput { .. }
+    )
+}
+
 /// How often held requests are looked at for those whose time is over.
 const SWEEP: Duration = Duration::from_millis(10);
 /// How long a request that found no sandbox waits before it tries again, if none of this core's sandboxes ends before.
@@ -570,9 +578,10 @@ impl<F: Front> Core<F> {
             token,
             log_tail,
             cold,
+            cut,
         } = *invocation;
         let (id, request_bytes) = (head.id, length(&body));
-        let slot = Slot::new(streams);
+        let slot = Slot::new(streams, cut.clone());
         let response = Box::new(Sink::new(slot.clone(), target.clone(), id, log_tail));
         let (sandbox, served) = match self.sandbox(
             &target,
@@ -599,6 +608,7 @@ impl<F: Front> Core<F> {
                     token,
                     log_tail,
                     cold,
+                    cut,
                 };
                 self.queues.starve(Box::new(invocation), now);
                 if let Some(next) = next {
@@ -837,6 +847,7 @@ impl<F: Front> Core<F> {
             mut response,
             log_tail,
             flow,
+            left,
         } = slot.take();
         let result = match result {
             Ok(()) => {
@@ -854,8 +865,14 @@ impl<F: Front> Core<F> {
             }
             Err(fault) => {
                 drop(sandbox);
-                target.log.platform(Some(id), &fault.to_string());
-                Err(Failure::Fault(fault))
+                if left && gives_up(&fault) {
+                    let line = format!("the client went away, and the function gave up: {fault}");
+                    target.log.platform(Some(id), &line);
+                    Err(Failure::Left(fault))
+                } else {
+                    target.log.platform(Some(id), &fault.to_string());
+                    Err(Failure::Fault(fault))
+                }
             }
         };
         // Before anybody is told that it has ended, and can ask for more.

@@ -4,6 +4,7 @@ use crate::{
     bell::Bell,
     outside::{OUTSIDE, Outside},
     poller::Eventfd,
+    sink,
     target::Target,
 };
 use bytes::Bytes;
@@ -46,6 +47,8 @@ pub struct Invocation {
     pub log_tail: usize,
     /// It came when its version's image was not loaded.
     pub(crate) cold: Cold,
+    /// Set once its reader was told that the body will not come to its end.
+    pub(crate) cut: Option<Arc<AtomicBool>>,
 }
 
 /// Whether a request had to wait for its version's image.
@@ -67,16 +70,18 @@ impl Invocation {
         home: CoreId,
         token: u64,
     ) -> Self {
+        let (body, cut) = sink::watch(body.into());
         Self {
             target,
             head,
-            body: body.into(),
+            body,
             streams: false,
             arrived,
             home,
             token,
             log_tail: 0,
             cold: Cold::No,
+            cut,
         }
     }
 
@@ -155,6 +160,8 @@ pub(crate) enum Word {
 pub enum Failure {
     /// The function's fault.
     Fault(Fault),
+    /// The function gave up after it was told that its client has gone, or does not send its request to the end.
+    Left(Fault),
     /// Overload.
     Refused(Refusal),
     /// The platform's fault.

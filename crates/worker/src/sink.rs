@@ -3,12 +3,15 @@
 
 use crate::{Response, Target};
 use bytes::Bytes;
-use contract::{BodyError, RequestId, ResponseHead, ResponseSink, Trailers};
+use contract::{Body, BodyError, BodyStream, RequestId, ResponseHead, ResponseSink, Trailers};
 use flow::{Receiver, Sender};
 use parking_lot::Mutex;
 use std::{
     mem,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Poll, Waker},
 };
 use telemetry::logs::{Lines, Stream};
@@ -34,6 +37,10 @@ struct Collected {
     pressing: bool,
     /// The way of a response that has begun to go out.
     flow: Option<Sender>,
+    /// The sandbox was told that its client has gone.
+    left: bool,
+    /// It was told that its request will not come to its end: see [`watch`].
+    cut: Option<Arc<AtomicBool>>,
 }
 
 /// What is left of a response at its end.
@@ -42,12 +49,15 @@ pub(crate) struct Rest {
     pub(crate) log_tail: Vec<u8>,
     /// Its beginning has gone out already: here is how to end it.
     pub(crate) flow: Option<Sender>,
+    /// Its sandbox was told that its client has gone, or does not send its request to the end.
+    pub(crate) left: bool,
 }
 
 impl Slot {
-    pub(crate) fn new(streams: bool) -> Self {
+    pub(crate) fn new(streams: bool, cut: Option<Arc<AtomicBool>>) -> Self {
         Self(Arc::new(Mutex::new(Collected {
             streams,
+            cut,
             ..Collected::default()
         })))
     }
@@ -58,12 +68,15 @@ impl Slot {
             response,
             log_tail,
             flow,
+            left,
+            cut,
             ..
         } = mem::take(&mut *self.0.lock());
         Rest {
             response,
             log_tail,
             flow,
+            left: left || cut.is_some_and(|cut| cut.load(Ordering::Relaxed)),
         }
     }
 
@@ -82,6 +95,41 @@ impl Slot {
             .for_each(|piece| sender.send(piece));
         collected.flow = Some(sender);
         Some((head, receiver))
+    }
+}
+
+/// A request's body of which it is noted whether its reader was told that it will not come to its end.
+struct Watched {
+    stream: Box<dyn BodyStream>,
+    left: Arc<AtomicBool>,
+}
+
+/// Has it noted of a body, if it could happen.
+pub(crate) fn watch(body: Body) -> (Body, Option<Arc<AtomicBool>>) {
+    match body {
+        Body::Whole(_) => (body, None),
+        Body::Stream(stream) => {
+            let left = Arc::new(AtomicBool::new(false));
+            let watched = Watched {
+                stream,
+                left: left.clone(),
+            };
+            (Body::Stream(Box::new(watched)), Some(left))
+        }
+    }
+}
+
+impl BodyStream for Watched {
+    fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
+        let next = self.stream.poll_next(waker);
+        if matches!(next, Poll::Ready(Err(_))) {
+            self.left.store(true, Ordering::Relaxed);
+        }
+        next
+    }
+
+    fn trailers(&mut self) -> Trailers {
+        self.stream.trailers()
     }
 }
 
@@ -130,7 +178,11 @@ impl ResponseSink for Sink {
     fn poll_room(&mut self, waker: &Waker) -> Poll<Result<usize, BodyError>> {
         let mut collected = self.slot.0.lock();
         match &collected.flow {
-            Some(flow) => flow.poll_room(waker),
+            Some(flow) => {
+                let room = flow.poll_room(waker);
+                collected.left |= matches!(room, Poll::Ready(Err(_)));
+                room
+            }
             None if !collected.streams => Poll::Ready(Ok(usize::MAX)),
             None if collected.kept < KEPT => Poll::Ready(Ok(KEPT - collected.kept)),
             None => {
@@ -161,5 +213,9 @@ impl ResponseSink for Sink {
             let over = tail.len().saturating_sub(self.log_tail);
             tail.drain(..over);
         }
+    }
+
+    fn note(&mut self, line: &str) {
+        self.target.log.platform(Some(self.request), line);
     }
 }

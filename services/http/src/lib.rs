@@ -7,16 +7,21 @@
 //! A grant names a host and opens all its ports. A *name* that leads to this machine itself, or to link-local addresses (where
 //! clouds tell machines their secrets), opens nothing: whoever owns a name decides where it leads. To reach such a place the
 //! manifest must name the address, or `localhost`.
+//!
+//! A grant may have header fields added to its host's requests, with secrets in them: see the module `added`. A call of an
+//! invocation that is traced is a span, and its `traceparent` goes out unless the function has set one.
 
 #![forbid(unsafe_code)]
 
+mod added;
 mod connect;
 
+use added::Added;
 use bytes::Bytes;
 use connect::Connector;
 use contract::{
-    Body, BodyError, BodyStream, Call, CallError, Calling, Grant, Reply, ResponseHead, Service, Session,
-    Trailers,
+    ApplicationId, Body, BodyError, BodyStream, Call, CallError, Caller, Calling, Grant, Reply, ResponseHead,
+    Service, Session, Trailers,
 };
 use http::{HeaderMap, Uri, header};
 use http_body::{Frame, SizeHint};
@@ -25,18 +30,21 @@ use hyper_util::{
     client::legacy::{self, Client},
     rt::{TokioExecutor, TokioTimer},
 };
+use secrets::Secrets;
 use std::{
+    collections::HashMap,
     error::Error,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
+use telemetry::otlp::{CallSpan, Tracer};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     task::AbortHandle,
-    time,
+    time::{self, Sleep},
 };
 
 /// Calls of one node under way, replies that are still being read included.
@@ -56,17 +64,22 @@ pub struct Http {
 struct Shared {
     client: Client<Connector, Outgoing>,
     runtime: Handle,
+    secrets: Secrets,
+    tracer: Option<Tracer>,
     places: Arc<Semaphore>,
 }
 
 struct HttpSession {
-    hosts: Vec<String>,
+    application: ApplicationId,
+    /// What is added to the requests to each host that is granted.
+    hosts: HashMap<String, Arc<Added>>,
     shared: Arc<Shared>,
 }
 
 impl Http {
-    /// Does its work on this runtime.
-    pub fn new(runtime: Handle) -> Self {
+    /// Does its work on this runtime, and looks for secrets here, on each call. Calls are traced if there is a tracer and their
+    /// invocations are.
+    pub fn new(runtime: Handle, secrets: Secrets, tracer: Option<Tracer>) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(IDLE)
             .pool_idle_timeout(IDLE_TIME)
@@ -76,6 +89,8 @@ impl Http {
             shared: Arc::new(Shared {
                 client,
                 runtime,
+                secrets,
+                tracer,
                 places: Arc::new(Semaphore::new(MOST_CALLS)),
             }),
         }
@@ -89,8 +104,15 @@ impl Service for Http {
 
     fn bind(&self, grant: &Grant) -> Option<Arc<dyn Session>> {
         (!grant.http.is_empty()).then(|| {
+            let hosts = grant.http.iter();
             Arc::new(HttpSession {
-                hosts: grant.http.clone(),
+                application: grant.function.application.clone(),
+                hosts: hosts
+                    .map(|grant| {
+                        let host = grant.host.trim_matches(['[', ']']);
+                        (host.to_owned(), Arc::new(Added::of(grant)))
+                    })
+                    .collect(),
                 shared: self.shared.clone(),
             }) as Arc<dyn Session>
         })
@@ -108,9 +130,10 @@ impl Session for HttpSession {
         };
         let (answer, answered) = oneshot::channel();
         let shared = self.shared.clone();
+        let application = self.application.clone();
         let task = self.shared.runtime.spawn(async move {
             // Nobody hears it only if the call was given up.
-            let _ = answer.send(shared.send(request, place).await);
+            let _ = answer.send(shared.send(&application, request, place).await);
         });
         let task = Abandoned(task.abort_handle());
         Box::pin(async move {
@@ -132,11 +155,14 @@ impl Drop for Abandoned {
 
 struct Request {
     request: http::Request<Outgoing>,
+    added: Arc<Added>,
     patience: Duration,
+    pause: Option<Duration>,
+    caller: Caller,
 }
 
 impl HttpSession {
-    /// What is to be sent, if it may be.
+    /// What is to be sent, if it may be: all but the secrets.
     fn request(&self, call: Call) -> Result<Request, CallError> {
         let target = || CallError::Target(call.target.clone());
         let uri: Uri = call.target.parse().map_err(|_| target())?;
@@ -145,38 +171,105 @@ impl HttpSession {
             .ok_or_else(target)?
             .trim_matches(['[', ']'])
             .to_ascii_lowercase();
-        if !self.hosts.contains(&host) {
-            return Err(CallError::Denied(format!("the host {host}")));
-        }
+        let added = self.hosts.get(&host);
+        let added = added.ok_or_else(|| CallError::Denied(format!("the host {host}")))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err(target());
         }
         let method = http::Method::from_bytes(call.operation.as_bytes()).map_err(|_| target())?;
-        let mut request = http::Request::new(Outgoing(call.body));
+        added.permit(&method, &uri, &host)?;
+        let length = length(&call);
+        let mut request = http::Request::new(Outgoing {
+            body: call.body,
+            added: added.clone(),
+        });
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         for (name, value) in call.parameters {
             let name = header::HeaderName::from_bytes(name.as_bytes());
             let value = header::HeaderValue::from_maybe_shared(value);
-            if let (Ok(name), Ok(value)) = (name, value) {
+            if let (Ok(name), Ok(value)) = (name, value)
+                && !added.has(&name)
+                && !FRAMING.contains(&name)
+            {
                 request.headers_mut().append(name, value);
             }
         }
+        if let Some(length) = length {
+            request
+                .headers_mut()
+                .insert(header::CONTENT_LENGTH, length.into());
+        }
         Ok(Request {
             request,
+            added: added.clone(),
             patience: call.patience.unwrap_or(PATIENCE),
+            pause: call.pause,
+            caller: call.caller,
         })
     }
 }
 
+/// Fields that say where a message ends, or what becomes of its connection, which others use after it: a request that was not as
+/// long as it says would begin in the middle of the next, which may be another function's and have a secret.
+const FRAMING: [header::HeaderName; 7] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::HeaderName::from_static("keep-alive"),
+    header::HeaderName::from_static("proxy-connection"),
+];
+
+/// The length that a call says its body has, if it says one, and that can be kept: hyper sends of a streamed body no more than it,
+/// and drops the connection when there is less.
+fn length(call: &Call) -> Option<u64> {
+    let mut said = call
+        .parameters
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let ((_, value), None) = (said.next()?, said.next()) else {
+        return None;
+    };
+    let digits = value.iter().all(u8::is_ascii_digit);
+    let length = std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()?;
+    match call.body.known_length() {
+        Some(known) => (known as u64 == length).then_some(length),
+        None => Some(length),
+    }
+}
+
 impl Shared {
-    async fn send(&self, request: Request, place: OwnedSemaphorePermit) -> Result<Reply, CallError> {
-        let Request { request, patience } = request;
-        let sent = time::timeout(patience, self.client.request(request)).await;
-        let response = sent
-            .map_err(|_| CallError::Timeout("the beginning of a reply"))?
-            .map_err(|error| explain(&error))?;
-        let (parts, body) = response.into_parts();
+    async fn send(
+        &self,
+        application: &ApplicationId,
+        request: Request,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Reply, CallError> {
+        let Request {
+            mut request,
+            added,
+            patience,
+            pause,
+            caller,
+        } = request;
+        let span = self.trace(&caller, &mut request);
+        let sent = async {
+            added.fill(request.headers_mut(), &self.secrets, application)?;
+            let sent = time::timeout(patience, self.client.request(request)).await;
+            sent.map_err(|_| CallError::Timeout("the beginning of a reply"))?
+                .map_err(|error| explain(&error))
+        };
+        let sent = sent.await;
+        if let Some(span) = span {
+            span.end(
+                sent.as_ref()
+                    .map(|response| response.status().as_u16())
+                    .map_err(kind),
+            );
+        }
+        let (parts, body) = sent?.into_parts();
         Ok(Reply {
             head: ResponseHead {
                 status: parts.status.as_u16(),
@@ -186,9 +279,55 @@ impl Shared {
                 body,
                 trailers: Trailers::new(),
                 end: None,
+                pause: pause.map(|allowed| Pause {
+                    allowed,
+                    runtime: self.runtime.clone(),
+                    timer: None,
+                }),
                 _place: place,
             })),
         })
+    }
+
+    /// Begins a call's span, if its invocation is traced, and tells the other side of it.
+    fn trace(&self, caller: &Caller, request: &mut http::Request<Outgoing>) -> Option<CallSpan> {
+        let uri = request.uri();
+        let span = self.tracer.as_ref()?.call(
+            caller,
+            request.method().as_str(),
+            (uri.scheme_str()?, uri.host()?, uri.port_u16(), uri.path()),
+        )?;
+        if !request.headers().contains_key(TRACEPARENT)
+            && let Ok(value) = header::HeaderValue::from_str(&span.traceparent())
+        {
+            let headers = request.headers_mut();
+            headers.insert(TRACEPARENT, value);
+            headers.remove(TRACESTATE);
+            let state = caller.tracestate.clone();
+            if let Some(Ok(state)) = state.map(header::HeaderValue::from_maybe_shared) {
+                headers.insert(TRACESTATE, state);
+            }
+        }
+        Some(span)
+    }
+}
+
+const TRACEPARENT: header::HeaderName = header::HeaderName::from_static("traceparent");
+const TRACESTATE: header::HeaderName = header::HeaderName::from_static("tracestate");
+
+/// What went wrong, as a span's `error.type`.
+fn kind(error: &CallError) -> &'static str {
+    match error {
+        CallError::Denied(_) => "denied",
+        CallError::Unset(_) => "secret_unset",
+        CallError::Target(_) => "bad_target",
+        CallError::Name(_) => "name_resolution",
+        CallError::Address(_) => "address_prohibited",
+        CallError::Refused(_) => "connection_refused",
+        CallError::Timeout(_) => "timeout",
+        CallError::Secure(_) => "tls",
+        CallError::Busy => "busy",
+        _ => "connection_broken",
     }
 }
 
@@ -218,7 +357,11 @@ fn explain(error: &legacy::Error) -> CallError {
 }
 
 /// A request's body, as hyper takes it.
-struct Outgoing(Body);
+struct Outgoing {
+    body: Body,
+    /// Whose names the trailers may not have either.
+    added: Arc<Added>,
+}
 
 impl http_body::Body for Outgoing {
     type Data = Bytes;
@@ -228,7 +371,8 @@ impl http_body::Body for Outgoing {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match &mut self.0 {
+        let Self { body, added } = &mut *self;
+        match body {
             Body::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Body::Stream(stream) => match std::task::ready!(stream.poll_next(context.waker())) {
@@ -239,7 +383,9 @@ impl http_body::Body for Outgoing {
                     for (name, value) in stream.trailers() {
                         let name = header::HeaderName::from_bytes(name.as_bytes());
                         let value = header::HeaderValue::from_maybe_shared(value);
-                        if let (Ok(name), Ok(value)) = (name, value) {
+                        if let (Ok(name), Ok(value)) = (name, value)
+                            && !added.has(&name)
+                        {
                             trailers.append(name, value);
                         }
                     }
@@ -251,11 +397,11 @@ impl http_body::Body for Outgoing {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.known_length() == Some(0)
+        self.body.known_length() == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0
+        self.body
             .known_length()
             .map_or_else(SizeHint::default, |length| SizeHint::with_exact(length as u64))
     }
@@ -266,18 +412,50 @@ struct Coming {
     body: Incoming,
     trailers: Trailers,
     end: Option<Result<(), BodyError>>,
+    pause: Option<Pause>,
     _place: OwnedSemaphorePermit,
+}
+
+/// How long a body may make its reader wait.
+struct Pause {
+    allowed: Duration,
+    runtime: Handle,
+    /// Runs while the reader waits.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pause {
+    /// Whether the reader has waited too long. The waker is woken when it will have.
+    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // Whoever reads is on a thread of its own.
+        let _runtime = self.runtime.enter();
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(time::sleep(self.allowed)));
+        timer.as_mut().poll(context)
+    }
 }
 
 impl BodyStream for Coming {
     fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
+        let context = &mut Context::from_waker(waker);
         loop {
             if let Some(end) = self.end {
                 return Poll::Ready(end.map(|()| None));
             }
-            let frame =
-                http_body::Body::poll_frame(Pin::new(&mut self.body), &mut Context::from_waker(waker));
-            match std::task::ready!(frame) {
+            let frame = http_body::Body::poll_frame(Pin::new(&mut self.body), context);
+            let Poll::Ready(frame) = frame else {
+                let Some(pause) = &mut self.pause else {
+                    return Poll::Pending;
+                };
+                std::task::ready!(pause.poll_over(context));
+                self.end = Some(Err(BodyError::Slow));
+                continue;
+            };
+            if let Some(pause) = &mut self.pause {
+                pause.timer = None;
+            }
+            match frame {
                 None => self.end = Some(Ok(())),
                 Some(Err(_)) => self.end = Some(Err(BodyError::Gone)),
                 Some(Ok(frame)) => match frame.into_data() {

@@ -1,4 +1,4 @@
-use super::{Result, blocking, functions};
+use super::{Result, blocking, functions, secrets};
 use crate::{
     Context,
     failure::{Document, Failure, Names, Options},
@@ -109,6 +109,7 @@ pub(crate) async fn deploy(
         ));
     }
     let (registry, tenants) = (context.state.registry.clone(), context.state.tenants.clone());
+    let warnings = secrets::warnings(&context.state.secrets, &id, &manifest);
     let plan = blocking("deploy", move || {
         let act = if options.plan {
             registry::Registry::plan_for
@@ -119,7 +120,10 @@ pub(crate) async fn deploy(
         let admit = |functions| within_quota(&tenants, tenant, functions);
         act(&registry, tenant, &manifest, &request.code, &admit).map_err(|error| caller.told(error))
     });
-    Ok(Json(plan.await?.into()))
+    Ok(Json(wire::Deployment {
+        warnings,
+        ..plan.await?.into()
+    }))
 }
 
 /// Whether a tenant that is still there may have so many functions.

@@ -113,8 +113,23 @@ pub(crate) async fn describe(
     Names(text): Names<String>,
 ) -> Result<Json<wire::Call>> {
     let id: CallId = name(&text)?;
-    let call = known(&caller, &calls(&context)?, id)?;
-    Ok(Json(shown(&caller, call)))
+    let calls = calls(&context)?;
+    let described = blocking("read a call", move || {
+        let call = known(&caller, &calls, id)?;
+        // It may be being accepted, or have been forgotten just now.
+        let told_to = match call.callback.is_some() || call.tells.is_some() {
+            true => calls.told_to(id).or_else(|error| match error {
+                calls::Error::Unknown(_) => Ok(None),
+                other => Err(other),
+            })?,
+            false => None,
+        };
+        Ok(wire::Call {
+            callback_url: told_to,
+            ..shown(&caller, call)
+        })
+    });
+    Ok(Json(described.await?))
 }
 
 /// What the function answered

@@ -7,6 +7,7 @@ mod code;
 mod functions;
 mod logs;
 mod node;
+mod secrets;
 mod tenants;
 
 use crate::{Context, failure::Failure, guard::Caller, openapi::Description, wire};
@@ -37,6 +38,8 @@ pub(crate) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(functions::rollback))
         .routes(routes!(functions::set_alias, functions::delete_alias))
         .routes(routes!(logs::read))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::set, secrets::delete))
         .routes(routes!(calls::list))
         .routes(routes!(calls::describe, calls::discard))
         .routes(routes!(calls::result))

@@ -146,9 +146,11 @@ fn table(list: &wire::Calls) -> String {
         return "no calls; make one with `millpond invoke FUNCTION --async`\n".to_owned();
     }
     let mut rows = vec![
-        ["CALL", "FUNCTION", "STATE", "ATTEMPTS", "ACCEPTED", "WHY"]
-            .map(str::to_owned)
-            .to_vec(),
+        [
+            "CALL", "FUNCTION", "STATE", "ATTEMPTS", "ACCEPTED", "CALLBACK", "WHY",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
     ];
     for call in &list.calls {
         rows.push(vec![
@@ -157,6 +159,7 @@ fn table(list: &wire::Calls) -> String {
             state(call.state).to_owned(),
             call.attempts.to_string(),
             visible(&call.accepted),
+            callback(call),
             visible(call.reason.as_deref().unwrap_or_default()),
         ]);
     }
@@ -165,6 +168,17 @@ fn table(list: &wire::Calls) -> String {
         text.push_str(&format!("there are more: add --after {next}\n"));
     }
     text
+}
+
+/// What a call has to do with callbacks, in a few words.
+fn callback(call: &wire::Call) -> String {
+    match (&call.callback_of, &call.callback) {
+        (Some(id), _) => format!("of {id}"),
+        (None, Some(wire::Callback { id: None, .. })) => "wanted".to_owned(),
+        (None, Some(wire::Callback { state: Some(its), .. })) => state(*its).to_owned(),
+        (None, Some(_)) => "forgotten".to_owned(),
+        (None, None) => String::new(),
+    }
 }
 
 fn state(state: wire::CallState) -> &'static str {

@@ -50,10 +50,14 @@ impl Delete {
             client.find::<Value>(&function)?,
         ) {
             (Some(_), None) => Ok((application, "application")),
+            // Its only function goes with it, and it with its only function.
+            (Some(found), Some(_)) if found["functions"].as_array().is_some_and(|all| all.len() == 1) => {
+                Ok((application, "application"))
+            }
             (None, Some(_)) => Ok((function, "function")),
             (Some(_), Some(_)) => Err(Failure::usage(
                 format!("`{}` is the name of an application and of a function", self.what),
-                "write APPLICATION.FUNCTION for the function; delete its other functions first, or rename one, for the application",
+                "write APPLICATION.FUNCTION for the function; the application goes with its last function",
             )),
             (None, None) => Err(Failure::local(
                 format!("there is no application or function `{}` on this node", self.what),

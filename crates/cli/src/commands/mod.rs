@@ -8,12 +8,14 @@ mod delete;
 mod deploy;
 mod describe;
 mod doctor;
+mod explain;
 mod invoke;
 mod list;
 mod logs;
 mod man;
 mod new;
 mod rollback;
+mod secret;
 mod serve;
 mod tenant;
 mod token;
@@ -63,6 +65,7 @@ enum Verb {
     Deploy(deploy::Deploy),
     Invoke(invoke::Invoke),
     Calls(calls::Calls),
+    Secret(secret::Secret),
     Logs(logs::Logs),
     List(list::List),
     Describe(describe::Describe),
@@ -72,6 +75,7 @@ enum Verb {
     Token(token::Token),
     Audit(audit::Audit),
     Doctor(doctor::Doctor),
+    Explain(explain::Explain),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -91,6 +95,7 @@ impl Millpond {
             Verb::Deploy(verb) => verb.run(client, *output),
             Verb::Invoke(verb) => verb.run(&client()?, *output),
             Verb::Calls(verb) => verb.run(&client()?, *output),
+            Verb::Secret(verb) => verb.run(&client()?, *output),
             Verb::Logs(verb) => verb.run(&client()?, *output),
             Verb::List(verb) => verb.run(&client()?, *output),
             Verb::Describe(verb) => verb.run(&client()?, *output),
@@ -100,6 +105,7 @@ impl Millpond {
             Verb::Token(verb) => verb.run(&client()?, *output),
             Verb::Audit(verb) => verb.run(&client()?, *output),
             Verb::Doctor(verb) => verb.run(*output),
+            Verb::Explain(verb) => verb.run(*output),
             Verb::Completions(verb) => verb.run(*output),
             Verb::Man(verb) => verb.run(*output),
         }

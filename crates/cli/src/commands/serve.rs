@@ -77,13 +77,7 @@ impl Serve {
         };
         // What `h2` warns of, its clients decide.
         let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info,h2=error".to_owned());
-        let exporter = Options::from_variables(|name| env::var(name).ok())
-            .map_err(|error| Failure::usage(error.to_string(), "see `millpond serve --help`"))?
-            .map(Exporter::start)
-            .transpose()
-            .map_err(|error| {
-                Failure::local(format!("cannot start the exporter of telemetry: {error}"), "")
-            })?;
+        let exporter = exporter(exported()?)?;
         telemetry::init_exporting(format, &filter, exporter.as_ref())
             .map_err(|error| Failure::usage(error.to_string(), "check RUST_LOG"))?;
 
@@ -91,6 +85,9 @@ impl Serve {
         signals::listen(ring)?;
         let failed = |error: node::Error| Failure::local(error.to_string(), "");
         let node = Node::start_exporting(&config, exporter).map_err(failed)?;
+        if node.tls().is_none() {
+            signals::ignore_hangups()?;
+        }
         let (listen, admin) = (
             format!("http://{}", node.listen()),
             format!("http://{}", node.admin()),
@@ -114,6 +111,20 @@ impl Serve {
         let stopped = node.stop();
         waited.and(stopped).map_err(failed)
     }
+}
+
+/// What the environment wants exported.
+pub(super) fn exported() -> Result<Option<Options>, Failure> {
+    Options::from_variables(|name| env::var(name).ok())
+        .map_err(|error| Failure::usage(error.to_string(), "see `millpond serve --help`"))
+}
+
+/// Begins to export.
+pub(super) fn exporter(options: Option<Options>) -> Result<Option<Exporter>, Failure> {
+    options
+        .map(Exporter::start)
+        .transpose()
+        .map_err(|error| Failure::local(format!("cannot start the exporter of telemetry: {error}"), ""))
 }
 
 /// An address to listen on, also when it is written as the URL that clients use.

@@ -7,7 +7,7 @@
 
 use super::{
     deploy::{Deployed, Request},
-    serve::address,
+    serve::{address, exported, exporter},
 };
 use crate::{
     builds,
@@ -35,12 +35,14 @@ use std::{
     thread,
     time::Duration,
 };
+use telemetry::otlp::Options;
 
 /// Develop: build, serve, and do so again after each change
 ///
 /// Runs a node whose data is in the folder .millpond beside the manifest. When a file that `watch` names or the manifest
 /// changes, what is made from it is built and deployed; requests that run finish on the version before. When that fails,
-/// the version before keeps serving. What functions log is shown as it comes.
+/// the version before keeps serving. What functions log is shown as it comes. As with `serve`, the standard OTEL_* variables have
+/// traces, metrics and logs exported.
 #[derive(Args, Debug)]
 pub(crate) struct Up {
     /// The manifest, or the folder with a millpond.toml
@@ -65,14 +67,17 @@ impl Up {
         // Before anything is made for it: a folder without a manifest is a slip.
         project.manifest()?;
         let filter = env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned());
-        telemetry::init(telemetry::Format::Auto, &filter)
+        let options = exported()?;
+        let places = options.as_ref().map(Options::places).unwrap_or_default();
+        let exporter = exporter(options)?;
+        telemetry::init_exporting(telemetry::Format::Auto, &filter, exporter.as_ref())
             .map_err(|error| Failure::usage(error.to_string(), "check RUST_LOG"))?;
         let config = config(&project, self.listen, connection)?;
 
         let (ring, ended) = mpsc::channel();
         let stop = signals::listen(ring.clone())?;
         let failed = |error: node::Error| Failure::local(error.to_string(), "");
-        let node = Node::start(&config).map_err(failed)?;
+        let node = Node::start_exporting(&config, exporter).map_err(failed)?;
         let teller = Teller { output };
         let session = Session {
             client: connection.client_of(&node.admin().to_string())?,
@@ -85,7 +90,7 @@ impl Up {
             seen: None,
             built: BTreeMap::new(),
             followed: BTreeSet::new(),
-            serving: false,
+            serving: None,
         };
         teller.event(
             &json!({
@@ -101,6 +106,15 @@ impl Up {
                 )
             },
         )?;
+        if !places.is_empty() {
+            let listed: Vec<String> = places
+                .iter()
+                .map(|(signal, url)| format!("{signal} to {url}"))
+                .collect();
+            let mut event: Value = places.into_iter().collect();
+            event["event"] = json!("exporting");
+            teller.event(&event, || format!("telemetry: {}\n", listed.join(", ")))?;
+        }
         let session = thread::Builder::new().name("session".into()).spawn(move || {
             let result = session.run();
             // The main thread may be stopping already.
@@ -208,8 +222,8 @@ struct Session {
     built: BTreeMap<String, Seen>,
     /// The functions whose logs are passed on.
     followed: BTreeSet<String>,
-    /// Whether anything was deployed.
-    serving: bool,
+    /// The triggers of what was deployed last, as they were told; none if nothing was.
+    serving: Option<String>,
 }
 
 impl Session {
@@ -233,7 +247,7 @@ impl Session {
             if matches!(failure, Failure::Output(_)) {
                 return Err(failure);
             }
-            self.teller.failure(&failure, self.serving)?;
+            self.teller.failure(&failure, self.serving.is_some())?;
         }
     }
 
@@ -285,10 +299,10 @@ impl Session {
         for name in manifest.function.keys() {
             self.follow(&manifest.application.name, name)?;
         }
-        let first = !std::mem::replace(&mut self.serving, true);
+        let before = self.serving.replace(plan::triggers(&deployed.deployment));
         let mut event = deployed.answer.clone();
         event["event"] = json!("deployed");
-        self.teller.event(&event, || told(&deployed, first))
+        self.teller.event(&event, || told(&deployed, before.as_deref()))
     }
 
     /// Passes on what a function logs from here on.
@@ -327,28 +341,35 @@ fn globs(manifest: &Manifest) -> Vec<String> {
     manifest.function.values().flat_map(of).collect()
 }
 
-/// The first time all that is served, then what changed.
-fn told(deployed: &Deployed, first: bool) -> String {
+/// The first time all that is served, then what changed; `before` are the triggers as they were told the last time.
+fn told(deployed: &Deployed, before: Option<&str>) -> String {
     let Deployed {
         deployment,
         addresses,
         ..
     } = deployed;
-    if first {
+    let Some(before) = before else {
         return format!(
             "{}\n{}\nwaiting for changes; Ctrl-C ends\n",
             plan::render(deployment),
             plan::listed(addresses)
         );
-    }
+    };
     let mut changed = deployment.clone();
     changed
         .changes
         .retain(|change| change.action != Action::Unchanged);
-    match plan::changes(&changed) {
-        text if text.is_empty() => "deployed: nothing changed\n".to_owned(),
-        text => text,
+    let mut text = plan::changes(&changed);
+    let triggers = plan::triggers(deployment);
+    match triggers.as_str() {
+        now if now == before => {}
+        "" => text.push_str("no triggers any more\n"),
+        now => text.push_str(now),
     }
+    if text.is_empty() {
+        text.push_str("deployed: nothing changed\n");
+    }
+    text + &plan::warnings(deployment)
 }
 
 fn pass_on(teller: Teller, label: &str, line: &str) -> Result<(), Failure> {
@@ -376,5 +397,28 @@ mod tests {
             globs(&manifest::parse(text).unwrap()),
             ["a[[]1[]].wasm", "src/**"]
         );
+    }
+
+    #[test]
+    fn a_trigger_alone_is_a_change() {
+        let deployed = |schedules: Value| Deployed {
+            answer: Value::Null,
+            deployment: serde_json::from_value(json!({
+                "application": "shop", "revision": 7, "missing_code": [], "routes": [], "events": [],
+                "changes": [{ "function": "tick", "action": "unchanged", "from": 1, "to": 1, "differences": [] }],
+                "schedules": schedules,
+            }))
+            .unwrap(),
+            addresses: Vec::new(),
+        };
+        let (none, one) = (
+            deployed(json!([])),
+            deployed(json!([{ "function": "tick", "when": "every 2s", "missed": "once", "enabled": true }])),
+        );
+        let triggers = plan::triggers(&one.deployment);
+        assert!(told(&one, None).ends_with("waiting for changes; Ctrl-C ends\n"));
+        assert_eq!(told(&one, Some("")), "schedules\n  every 2s  -> tick\n");
+        assert_eq!(told(&one, Some(&triggers)), "deployed: nothing changed\n");
+        assert_eq!(told(&none, Some(&triggers)), "no triggers any more\n");
     }
 }

@@ -6,5 +6,7 @@ pub mod engine;
 pub mod guest;
 /// What every [`crate::Log`] must do.
 pub mod log;
+/// What every [`crate::Service`] must do.
+pub mod service;
 /// What every [`crate::Store`] must do.
 pub mod store;

@@ -52,11 +52,16 @@ pub enum Outcome {
     Ok,
     /// The function failed; [`contract::Fault::code`] says how.
     Fault(&'static str),
+    /// The client went away before there was an answer, or did not send its request to the end, and the function gave up.
+    Left,
     /// The node did not take the request, for this reason (a [`contract::Problem`]'s code).
     Refused(&'static str),
     /// The platform failed, with this code.
     Platform(&'static str),
 }
+
+/// The code of [`Outcome::Left`]: what nginx counts as the status 499.
+pub const CLIENT_CLOSED: &str = "client-closed";
 
 /// What an invocation's sandbox was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,6 +209,7 @@ impl FunctionMetrics {
         let error = match sample.outcome {
             Outcome::Ok => None,
             Outcome::Fault(code) => Some(("function", code)),
+            Outcome::Left => Some(("client", CLIENT_CLOSED)),
             Outcome::Platform(code) => Some(("platform", code)),
             Outcome::Refused(code) => return shard.errors.count(("refused", code), ("refused", OTHER)),
         };

@@ -1,9 +1,9 @@
 //! From what was recorded to OTLP's messages, with the names of OpenTelemetry's semantic conventions.
 
-use super::{Finished, LogRecord, NodeRecord, context::Context};
+use super::{Call, Finished, LogRecord, NodeRecord, Recorded, context::Context};
 use crate::{
     logs::Stream,
-    metrics::{Kind, Metrics, Number, Outcome, Sample, Series, Start, Value},
+    metrics::{CLIENT_CLOSED, Kind, Metrics, Number, Outcome, Sample, Series, Start, Value},
 };
 use opentelemetry_proto::tonic::{
     collector::{
@@ -59,8 +59,12 @@ impl Encoder {
         }
     }
 
-    pub(super) fn spans(&self, finished: &[Finished]) -> Vec<u8> {
-        let spans = finished.iter().flat_map(spans).collect();
+    pub(super) fn spans(&self, recorded: &[Recorded]) -> Vec<u8> {
+        let spans = recorded.iter().flat_map(|one| match one {
+            Recorded::Invocation(finished) => spans(finished),
+            Recorded::Call(call) => vec![call_span(call)],
+        });
+        let spans = spans.collect();
         let message = ExportTraceServiceRequest {
             resource_spans: vec![ResourceSpans {
                 resource: Some(self.resource.clone()),
@@ -208,8 +212,7 @@ fn spans(finished: &Finished) -> Vec<Span> {
     let mut at = start;
     for (index, (name, time)) in (1u64..).zip(phases) {
         let end = at.checked_add(time).unwrap_or(at);
-        // Ids must differ within the trace only: neighbours of a random one are as good as other random ones.
-        let id = span.context.span.wrapping_add(index).max(1);
+        let id = phase_id(&span.context, index);
         spans.push(Span {
             trace_id: trace_id.clone(),
             span_id: id.to_be_bytes().to_vec(),
@@ -227,10 +230,67 @@ fn spans(finished: &Finished) -> Vec<Span> {
     spans
 }
 
+/// Which of an invocation's phases is `run`, counted from 1.
+const RUN: u64 = 3;
+
+/// The id of the span of a phase. Ids must differ within the trace only: neighbours of a random one are as good as other random
+/// ones.
+fn phase_id(invocation: &Context, phase: u64) -> u64 {
+    invocation.span.wrapping_add(phase).max(1)
+}
+
+/// A call to a service, by the conventions of HTTP clients. Neither its query nor its headers are told.
+fn call_span(call: &Call) -> Span {
+    let (scheme, host, path) = (&call.scheme, &call.host, &call.path);
+    let port = call.port.map_or_else(String::new, |port| format!(":{port}"));
+    let default = if scheme == "https" { 443 } else { 80 };
+    let mut attributes = vec![
+        text("server.address", host.trim_matches(['[', ']'])),
+        attribute(
+            "server.port",
+            any_value::Value::IntValue(call.port.unwrap_or(default).into()),
+        ),
+        text("url.full", &format!("{scheme}://{host}{port}{path}")),
+    ];
+    attributes.extend(method_attributes(&call.method));
+    let error = match call.outcome {
+        Ok(status) => {
+            let status_code = any_value::Value::IntValue(status.into());
+            attributes.push(attribute("http.response.status_code", status_code));
+            (status >= 400).then(|| status.to_string())
+        }
+        Err(error) => Some(error.to_owned()),
+    };
+    attributes.extend(error.as_ref().map(|error| text("error.type", error)));
+    let is_known = METHODS.contains(&&call.method[..]);
+    Span {
+        trace_id: call.context.trace.to_be_bytes().to_vec(),
+        span_id: call.context.span.to_be_bytes().to_vec(),
+        parent_span_id: phase_id(&call.parent, RUN).to_be_bytes().to_vec(),
+        trace_state: call.state.clone(),
+        flags: 1 | SpanFlags::ContextHasIsRemoteMask as u32,
+        name: if is_known {
+            call.method.clone()
+        } else {
+            "HTTP".to_owned()
+        },
+        kind: SpanKind::Client.into(),
+        start_time_unix_nano: nanos(call.started),
+        end_time_unix_nano: nanos(call.ended.max(call.started)),
+        status: error.map(|_| Status {
+            code: StatusCode::Error.into(),
+            message: String::new(),
+        }),
+        attributes,
+        ..Span::default()
+    }
+}
+
 /// The conventions' `error.type`: our code, or the status of a function's own 5xx.
 fn error(sample: &Sample, status: Option<u16>) -> Option<String> {
     match sample.outcome {
         Outcome::Fault(code) | Outcome::Refused(code) | Outcome::Platform(code) => Some(code.to_owned()),
+        Outcome::Left => Some(CLIENT_CLOSED.to_owned()),
         Outcome::Ok => status
             .filter(|status| *status >= 500)
             .map(|status| status.to_string()),
@@ -240,6 +300,16 @@ fn error(sample: &Sample, status: Option<u16>) -> Option<String> {
 const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
 ];
+
+fn method_attributes(method: &str) -> Vec<KeyValue> {
+    if METHODS.contains(&method) {
+        return vec![text("http.request.method", method)];
+    }
+    vec![
+        text("http.request.method", "_OTHER"),
+        text("http.request.method_original", method),
+    ]
+}
 
 fn attributes(finished: &Finished, error: Option<String>) -> Vec<KeyValue> {
     let Finished {
@@ -257,12 +327,7 @@ fn attributes(finished: &Finished, error: Option<String>) -> Vec<KeyValue> {
         text("url.scheme", span.scheme),
         text("url.path", &span.path),
     ];
-    if METHODS.contains(&&span.method[..]) {
-        attributes.push(text("http.request.method", &span.method));
-    } else {
-        attributes.push(text("http.request.method", "_OTHER"));
-        attributes.push(text("http.request.method_original", &span.method));
-    }
+    attributes.extend(method_attributes(&span.method));
     if let Some(status) = status {
         let status = any_value::Value::IntValue((*status).into());
         attributes.push(attribute("http.response.status_code", status));

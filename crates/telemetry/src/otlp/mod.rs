@@ -21,7 +21,8 @@
 //! The guest sees the context of its own invocation instead, so that what it calls becomes that invocation's child.
 //! The response carries none: `traceresponse` is a draft that few read, and `X-Request-Id` is the span's
 //! `faas.invocation_id`. One span stands for the invocation, from the request's last byte to its response's, and
-//! one for each phase; phases meet at their boundaries and fill the whole.
+//! one for each phase; phases meet at their boundaries and fill the whole. A call of an invocation to a service is a span
+//! below its phase `run`, whose id follows from the invocation's.
 //!
 //! # Shutdown
 //! [`Exporter::close`] sends what was recorded before it, and gives up after a few seconds; the thread ends with it.
@@ -38,7 +39,7 @@ use crate::{
     metrics::{Exposition, Kind, Metrics, Sample},
 };
 use context::{Context, TRACEPARENT, TRACESTATE};
-use contract::{FunctionId, Head, RequestId, VersionNumber};
+use contract::{Caller, FunctionId, Head, RequestId, VersionNumber};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 use send::Sender;
@@ -86,7 +87,7 @@ struct Inner {
 /// What recorders and the thread share.
 struct Shared {
     options: Options,
-    spans: ArrayQueue<Finished>,
+    spans: ArrayQueue<Recorded>,
     records: ArrayQueue<LogRecord>,
     /// Requests that may log, and where in which trace they are.
     begun: ArrayQueue<(RequestId, Context)>,
@@ -146,12 +147,44 @@ pub struct Span {
     scheme: &'static str,
 }
 
+/// What becomes spans.
+enum Recorded {
+    Invocation(Finished),
+    Call(Box<Call>),
+}
+
 /// An invocation that is over.
 struct Finished {
     span: Box<Span>,
     sample: Sample,
     status: Option<u16>,
     ended: SystemTime,
+}
+
+/// A call to a service that is over.
+struct Call {
+    context: Context,
+    /// Of the invocation.
+    parent: Context,
+    state: String,
+    method: String,
+    scheme: String,
+    host: String,
+    port: Option<u16>,
+    path: String,
+    started: SystemTime,
+    ended: SystemTime,
+    /// The reply's status, or what went wrong.
+    outcome: Result<u16, &'static str>,
+}
+
+/// The span of a call to a service that is under way. Dropping it says that the call was given up.
+pub struct CallSpan {
+    tracer: Tracer,
+    /// Where the other side is in the trace.
+    context: Context,
+    /// None if the trace is not sampled.
+    call: Option<Box<Call>>,
 }
 
 /// Begins and ends invocations' spans. Cloning gives another handle; none of its methods blocks.
@@ -294,7 +327,7 @@ impl Counts {
         let family = page.family(
             Kind::Counter,
             "millpond_telemetry_exported_total",
-            "Spans' invocations and log lines that a collector took.",
+            "Invocations, calls to services and log lines that a collector took.",
         );
         for (signal, fate) in signals {
             family.sample(&[("signal", signal)], fate.exported.load(Relaxed));
@@ -302,7 +335,7 @@ impl Counts {
         let family = page.family(
             Kind::Counter,
             "millpond_telemetry_dropped_total",
-            "Invocations and log lines that were not exported because the queue was full (reason queue) or the collector \
+            "Invocations, calls to services and log lines that were not exported because the queue was full (reason queue) or the collector \
              did not take them (reason export).",
         );
         for (signal, fate) in signals {
@@ -372,8 +405,84 @@ impl Tracer {
             counts,
             ..
         } = &*self.shared;
+        let recorded = Recorded::Invocation(finished);
         self.shared
-            .push(spans, options.spans.size, &counts.spans, finished);
+            .push(spans, options.spans.size, &counts.spans, recorded);
+    }
+
+    /// An invocation begins a call to a service: this method, and this scheme, host, port and path. `None` if it is not known in
+    /// which trace that is.
+    pub fn call(
+        &self,
+        caller: &Caller,
+        method: &str,
+        (scheme, host, port, path): (&str, &str, Option<u16>, &str),
+    ) -> Option<CallSpan> {
+        let parent = Context::parse(caller.traceparent.as_ref()?)?;
+        let mut span = CallSpan {
+            tracer: self.clone(),
+            context: parent,
+            call: None,
+        };
+        if !parent.sampled {
+            return Some(span);
+        }
+        span.context.span = not_zero();
+        let state = caller.tracestate.as_ref();
+        let state = state.and_then(|state| std::str::from_utf8(state).ok());
+        let now = SystemTime::now();
+        span.call = Some(Box::new(Call {
+            context: span.context,
+            parent,
+            state: state
+                .filter(|state| state.len() <= STATE)
+                .unwrap_or_default()
+                .to_owned(),
+            method: method.chars().take(METHOD).collect(),
+            scheme: scheme.to_owned(),
+            host: host.to_owned(),
+            port,
+            path: path.chars().take(PATH).collect(),
+            started: now,
+            ended: now,
+            outcome: Err(GIVEN_UP),
+        }));
+        Some(span)
+    }
+}
+
+/// The `error.type` of a call that nobody waited for.
+const GIVEN_UP: &str = "cancelled";
+
+impl CallSpan {
+    /// What the other side is to be told: the `traceparent` of this call, or of its invocation if the trace is not sampled.
+    pub fn traceparent(&self) -> String {
+        self.context.header()
+    }
+
+    /// The reply has begun, with this status, or will not come, for this reason.
+    pub fn end(mut self, outcome: Result<u16, &'static str>) {
+        if let Some(call) = &mut self.call {
+            call.outcome = outcome;
+        }
+    }
+}
+
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        let Some(mut call) = self.call.take() else {
+            return;
+        };
+        call.ended = SystemTime::now();
+        let Shared {
+            spans,
+            options,
+            counts,
+            ..
+        } = &*self.tracer.shared;
+        self.tracer
+            .shared
+            .push(spans, options.spans.size, &counts.spans, Recorded::Call(call));
     }
 }
 

@@ -262,6 +262,26 @@ impl Options {
             .any(|endpoint| endpoint.is_some());
         Ok(any.then_some(options))
     }
+
+    /// Which signals go where, as URLs without what is secret in them.
+    pub fn places(&self) -> Vec<(&'static str, String)> {
+        let signals = [
+            ("traces", &self.traces),
+            ("metrics", &self.metrics),
+            ("logs", &self.logs),
+        ];
+        let place =
+            |(signal, endpoint): (_, &Option<Endpoint>)| Some((signal, shown(&endpoint.as_ref()?.url)));
+        signals.into_iter().filter_map(place).collect()
+    }
+}
+
+/// Without a user and a password.
+fn shown(url: &str) -> String {
+    let rest = url.trim_start_matches("http://");
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    format!("http://{host}{path}")
 }
 
 fn check(url: &str) -> Result<(), &'static str> {
@@ -310,6 +330,22 @@ mod tests {
     }
 
     const BASE: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/");
+
+    #[test]
+    fn places_are_told_without_secrets() {
+        let options = read(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:secret@collector:4318"),
+            ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://logs/of@all"),
+            ("OTEL_METRICS_EXPORTER", "none"),
+        ]);
+        assert_eq!(
+            options.unwrap().unwrap().places(),
+            [
+                ("traces", "http://collector:4318/v1/traces".to_owned()),
+                ("logs", "http://logs/of@all".to_owned()),
+            ]
+        );
+    }
 
     #[test]
     fn nothing_is_exported_unless_an_endpoint_is_named() {

@@ -695,7 +695,7 @@ impl Front for Mailbox {
                 );
                 Outcome::Done
             }
-            Err(Failure::Fault(fault)) => Outcome::Fault(fault),
+            Err(Failure::Fault(fault) | Failure::Left(fault)) => Outcome::Fault(fault),
             Err(Failure::Refused(refusal)) => Outcome::Refused(refusal),
             Err(Failure::Platform(reason)) => Outcome::Platform(reason),
         };

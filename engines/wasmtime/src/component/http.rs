@@ -191,6 +191,7 @@ impl ErrorCode {
     fn of(error: BodyError) -> Self {
         match error {
             BodyError::Bad => Self::HttpProtocolError,
+            BodyError::Slow => Self::ConnectionReadTimeout,
             _ => Self::ConnectionTerminated,
         }
     }

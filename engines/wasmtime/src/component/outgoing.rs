@@ -5,7 +5,8 @@ use super::{
     http::{ErrorCode, Headers, Method, OutgoingRequest, Scheme},
     table::{Object, Sent, mistaken},
 };
-use contract::{Body, Call, CallError, Reply};
+use bytes::Bytes;
+use contract::{Body, Call, CallError, Caller, Head, Reply};
 use flow::Sender;
 use std::{
     mem,
@@ -98,10 +99,12 @@ impl Host {
     ) -> Result<Result<Sent, ErrorCode>> {
         let services = self.command.services();
         let Some(session) = services.and_then(|services| services.get("http")).cloned() else {
+            self.command
+                .note("a request was not sent: the manifest grants no host");
             return Ok(Err(ErrorCode::HttpRequestDenied));
         };
         let body = match request.body {
-            None => Body::Whole(bytes::Bytes::new()),
+            None => Body::Whole(Bytes::new()),
             Some(number) => {
                 let upload = self.exchanges.uploads.get_mut(number).and_then(Option::as_mut);
                 let receiver = upload.and_then(|upload| upload.receiver.take());
@@ -118,7 +121,7 @@ impl Host {
         };
         let path = request.path.as_deref().unwrap_or("/");
         let slash = if path.starts_with('/') { "" } else { "/" };
-        let [connect, first_byte, _] = patience;
+        let [connect, first_byte, between_bytes] = patience;
         let call = Call {
             operation: method(request.method),
             target: format!("{scheme}://{authority}{slash}{path}"),
@@ -126,6 +129,8 @@ impl Host {
             body,
             patience: first_byte
                 .map(|first_byte| Duration::from_nanos(first_byte.saturating_add(connect.unwrap_or(0)))),
+            pause: between_bytes.map(Duration::from_nanos),
+            caller: caller(self.command.head()),
         };
         Ok(Ok(Sent::Calling(session.call(call))))
     }
@@ -137,6 +142,10 @@ impl Host {
             let Poll::Ready(result) = calling.as_mut().poll(&mut Context::from_waker(waker)) else {
                 return Ok(Poll::Pending);
             };
+            if let Err(error @ (CallError::Denied(_) | CallError::Unset(_))) = &result {
+                // Whoever can mend it does not see what the guest sees.
+                self.command.note(&format!("a request was not sent: {error}"));
+            }
             *sent = Sent::Over(Box::new(result));
         }
         Ok(Poll::Ready(()))
@@ -178,6 +187,15 @@ impl Host {
     }
 }
 
+/// Who asks, and where in which trace.
+fn caller(head: &Head) -> Caller {
+    let copy = |name| head.header(name).map(Bytes::copy_from_slice);
+    Caller {
+        traceparent: copy("traceparent"),
+        tracestate: copy("tracestate"),
+    }
+}
+
 fn method(method: Method) -> String {
     match method {
         Method::Get => "GET",
@@ -198,6 +216,7 @@ impl ErrorCode {
     fn of_call(error: &CallError) -> Self {
         match error {
             CallError::Denied(_) => Self::HttpRequestDenied,
+            CallError::Unset(_) => Self::ConfigurationError,
             CallError::Target(_) => Self::HttpRequestUriInvalid,
             CallError::Name(_) => Self::dns(),
             CallError::Address(_) => Self::DestinationIpProhibited,

@@ -6,7 +6,7 @@ use wasip2::{
         outgoing_handler,
         types::{
             ErrorCode, Fields, IncomingBody, IncomingRequest, IncomingResponse, OutgoingBody,
-            OutgoingRequest, OutgoingResponse, RequestOptions, ResponseOutparam, Scheme,
+            OutgoingRequest, OutgoingResponse, RequestOptions, ResponseOutparam, Scheme, http_error_code,
         },
     },
     io::{
@@ -137,13 +137,30 @@ pub(crate) fn handle(manner: &str, query: &str, request: &IncomingRequest, outpa
                 OutgoingBody::finish(body, None).expect("it is finished");
             }
         },
+        // How the body of that reply broke off.
+        "cause" => respond(outparam, None, |to| {
+            let reply = fetch(query, request).expect("it begins");
+            let body = reply.consume().expect("its body");
+            let from = body.stream().expect("its stream");
+            let cause = loop {
+                match from.blocking_read(PIECE) {
+                    Ok(_) => {}
+                    Err(StreamError::Closed) => break "nothing".to_owned(),
+                    Err(StreamError::LastOperationFailed(error)) => {
+                        break format!("{:?}", http_error_code(&error));
+                    }
+                }
+            };
+            put(to, cause.as_bytes());
+            None
+        }),
         // The replies of whoever the query names, asked as often at once.
         "many" => respond(outparam, None, |to| {
             let (count, target) = query.split_once(',').expect("how often, and whom");
             let count = count.parse::<usize>().expect("a number");
             let sent: Vec<_> = (0..count)
                 .map(|number| {
-                    send(&format!("{target}?{number}"), request, None)
+                    send(&format!("{target}?{number}"), request)
                         .expect("it is sent")
                         .0
                 })
@@ -242,12 +259,16 @@ fn trailers(body: IncomingBody) -> Option<Fields> {
 
 type Sent = (wasip2::http::types::FutureIncomingResponse, Option<OutgoingBody>);
 
-/// Sends a request like this one, of which the body is yet to be written.
-fn send(target: &str, like: &IncomingRequest, timeout: Option<u64>) -> Result<Sent, ErrorCode> {
+/// Sends a request like this one, of which the body is yet to be written. `X-Patience` and `X-Pause` say how long its reply and
+/// the pieces of that may take, in nanoseconds; with `X-Fresh` its trace context is not passed on.
+fn send(target: &str, like: &IncomingRequest) -> Result<Sent, ErrorCode> {
     let (scheme, rest) = target.split_once("://").expect("an absolute URI");
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let fields = Fields::new();
     for (name, value) in like.headers().entries() {
+        if like.headers().has("x-fresh") && name.starts_with("trace") {
+            continue;
+        }
         // Those of the connection are refused.
         let _ = fields.append(&name, &value);
     }
@@ -268,20 +289,22 @@ fn send(target: &str, like: &IncomingRequest, timeout: Option<u64>) -> Result<Se
         .expect("it is a path");
     let bodies = like.headers().has("content-length") || like.headers().has("x-body");
     let body = bodies.then(|| request.body().expect("its body"));
-    let options = timeout.map(|timeout| {
+    let said = |name: &str| {
+        let value = like.headers().get(name).pop()?;
+        Some(String::from_utf8(value).expect("text").parse().expect("a number"))
+    };
+    let (patience, pause) = (said("x-patience"), said("x-pause"));
+    let options = (patience.is_some() || pause.is_some()).then(|| {
         let options = RequestOptions::new();
-        options
-            .set_first_byte_timeout(Some(timeout))
-            .expect("it is known");
+        options.set_first_byte_timeout(patience).expect("it is known");
+        options.set_between_bytes_timeout(pause).expect("it is known");
         options
     });
     Ok((outgoing_handler::handle(request, options)?, body))
 }
 
 fn fetch(target: &str, request: &IncomingRequest) -> Result<IncomingResponse, ErrorCode> {
-    let timeout = request.headers().get("x-patience").pop();
-    let timeout = timeout.map(|text| String::from_utf8(text).expect("text").parse().expect("a number"));
-    let (reply, body) = send(target, request, timeout)?;
+    let (reply, body) = send(target, request)?;
     if let Some(to) = body {
         let from = request.consume().expect("its body");
         let (source, sink) = (
