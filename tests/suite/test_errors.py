@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+import test_tenants
+import test_triggers
 from harness import PATIENCE, ROOT, Application, Node, Wire, certificate, cli, eventually, get, guest
 
 PAGES = ROOT / "docs" / "src" / "reference" / "errors"
@@ -70,7 +72,7 @@ def shown(code, marks):
 
 def plain(text):
     """Without what is different each time."""
-    text = re.sub(r"\b[0-9a-f]{16,64}\b", "HEX", text)
+    text = re.sub(r"\b[0-9a-f]{12,64}\b", "HEX", text)
     text = re.sub(r"\.draft-\w+", ".draft", text)
     text = re.sub(r"(127\.0\.0\.1|localhost):\d+", r"\1:PORT", text)
     return re.sub(r"(/[\w.-]+)+/(data|millpond\.toml|code)\b", r"FOLDER/\2", text)
@@ -377,6 +379,148 @@ def _(make_node, tmp_path):
     (node.data / "code").write_text("not a folder\n")
     digest = "63d4e1a3dd0c1a07a7f5b51b7a9a8b6b9e4a2d3f6f0e9c1b8a7d6c5b4a39281f"
     return node.control("PUT", f"/v1/code/{digest}", body=guest("echo"))
+
+
+# --- tenants ---
+
+
+def shared(make_node, **settings):
+    """A node with a tenant, and who shows the tenant's token."""
+    node = make_node(token=test_tenants.OPERATOR)
+    return node, test_tenants.make_tenant(node, "acme", **settings)
+
+
+def of_a_tenant(code):
+    """What is provoked with a tenant's token, `who`, on a node that it shares."""
+    def keep(provoke):
+        def run(make_node, tmp_path):
+            node, who = shared(make_node)
+            return provoke(node, who)
+        ELSEWHERE[code] = run
+        return provoke
+    return keep
+
+
+def asked(node, token):
+    return node.request("GET", "/function/shop.resize", None, {"Authorization": f"Bearer {token}"})
+
+
+def quota(make_node, **quotas):
+    """The answer to whoever asks while a quota is met."""
+    node, who = shared(make_node, **quotas)
+    test_tenants.deploy(who, {"wait": ("sleep", {"memory": "8MiB"}), "resize": ("ping", {"memory": "8MiB"})})
+    held = test_tenants.Held(who, "/function/shop.wait?ms=3000", 1)
+    eventually(lambda: test_tenants.used(node)["concurrency"] == 1, "one has a sandbox")
+    answer = who.request("GET", "/function/shop.resize")
+    for connection in held.connections:
+        connection.getresponse()
+    return answer
+
+
+@elsewhere("quota-concurrency")
+def _(make_node, tmp_path):
+    return quota(make_node, concurrency=1)
+
+
+@elsewhere("quota-memory")
+def _(make_node, tmp_path):
+    return quota(make_node, memory="8MiB")
+
+
+@elsewhere("quota-rate")
+def _(make_node, tmp_path):
+    node, who = shared(make_node, rate=1)
+    return eventually(lambda: (answer := who.request("GET", "/function/shop.resize")).status == 429 and answer, "one is too many")
+
+
+@elsewhere("quota-functions")
+def _(make_node, tmp_path):
+    node, who = shared(make_node, functions=1)
+    return test_triggers.try_deploy(who, "shop", {"resize": "ping", "crop": "echo"})
+
+
+@elsewhere("token-missing")
+def _(make_node, tmp_path):
+    node, who = shared(make_node, hosts=["api.acme.example"])
+    return node.request("GET", "/resize/64", None, {"Host": "api.acme.example"})
+
+
+@of_a_tenant("token-invalid")
+def _(node, who):
+    return asked(node, who.token[:-4] + "0000" if not who.token.endswith("0000") else who.token[:-4] + "1111")
+
+
+@of_a_tenant("token-expired")
+def _(node, who):
+    token = test_tenants.make_token(node, "acme", "invoke", expires_in="1ms")["token"]
+    return eventually(lambda: (answer := asked(node, token)).status == 401 and answer, "it ends")
+
+
+@of_a_tenant("role-missing")
+def _(node, who):
+    return asked(node, test_tenants.make_token(node, "acme", "read")["token"])
+
+
+@of_a_tenant("operator-only")
+def _(node, who):
+    return who.control("GET", "/v1/tenants")
+
+
+@of_a_tenant("tenant-forbidden")
+def _(node, who):
+    return who.control("GET", "/v1/functions", headers={"X-Millpond-Tenant": "other"})
+
+
+@of_a_tenant("tenant-unknown")
+def _(node, who):
+    return node.control("GET", "/v1/tenants/amce")
+
+
+@of_a_tenant("tenant-exists")
+def _(node, who):
+    return node.control("PUT", "/v1/tenants/acme", {})
+
+
+@of_a_tenant("tenant-not-empty")
+def _(node, who):
+    test_tenants.deploy(who, {"resize": "ping"})
+    return node.control("DELETE", "/v1/tenants/acme")
+
+
+@of_a_tenant("tenant-host")
+def _(node, who):
+    return node.control("PATCH", "/v1/tenants/acme", {"hosts": ["https://api.acme.example"]})
+
+
+@of_a_tenant("tenant-quota")
+def _(node, who):
+    return node.control("PATCH", "/v1/tenants/acme", {"rate": 0})
+
+
+@of_a_tenant("token-unknown")
+def _(node, who):
+    return node.control("DELETE", "/v1/tenants/acme/tokens/5f0c6a1e9b42")
+
+
+@of_a_tenant("token-role")
+def _(node, who):
+    return node.control("POST", "/v1/tenants/acme/tokens", {"roles": []})
+
+
+@of_a_tenant("token-request")
+def _(node, who):
+    return node.control("POST", "/v1/tenants/acme/tokens", {"roles": ["read"], "expires_in": "soon"})
+
+
+@of_a_tenant("grant-forbidden")
+def _(node, who):
+    manifest = {"application": {"name": "shop"}, "function": {"prices": {"source": "x.wasm", "grants": {"http": [{"host": "localhost"}]}}}}
+    return who.control("POST", "/v1/applications/shop/deployments", {"manifest": manifest, "code": {"prices": "0" * 64}})
+
+
+@of_a_tenant("secret-whose")
+def _(node, who):
+    return who.control("PUT", "/v1/secrets/API_KEY", body=b"value")
 
 
 def is_problem(code, answer):

@@ -16,6 +16,25 @@ use std::{str::FromStr, time::Duration};
 #[derive(Debug)]
 pub(crate) struct Failure(Problem);
 
+/// The code of an answer's problem, for audit lines.
+#[derive(Clone, Debug)]
+pub(crate) struct Code(pub(crate) String);
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        if problem.status >= 500 {
+            tracing::error!(code = problem.code, "{}", problem.detail);
+        }
+        Self(problem)
+    }
+}
+
+impl From<tenants::Error> for Failure {
+    fn from(error: tenants::Error) -> Self {
+        error.problem().into()
+    }
+}
+
 impl Failure {
     pub(crate) fn new(status: StatusCode, code: &str, detail: impl Into<String>, hint: &str) -> Self {
         Self(Problem::new(status.as_u16(), code, detail, hint))
@@ -39,11 +58,7 @@ impl Failure {
 
 impl From<registry::Error> for Failure {
     fn from(error: registry::Error) -> Self {
-        let problem = error.problem();
-        if problem.status >= 500 {
-            tracing::error!(code = problem.code, "{error}");
-        }
-        Self(problem)
+        error.problem().into()
     }
 }
 
@@ -81,6 +96,7 @@ impl IntoResponse for Failure {
             header::CONTENT_TYPE,
             HeaderValue::from_static(Problem::MEDIA_TYPE),
         );
+        response.extensions_mut().insert(Code(self.0.code));
         if status == StatusCode::UNAUTHORIZED {
             response
                 .headers_mut()

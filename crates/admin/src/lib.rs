@@ -7,12 +7,13 @@
 //! |---|---|
 //! | `api` | the handlers, one module for each resource; each carries its own OpenAPI description |
 //! | `wire` | the documents of requests and answers |
-//! | `guard` | who may call: bearer token, hosts and origins |
+//! | `guard` | who may call what: tokens and their roles, hosts and origins |
+//! | `audit` | who changed what, or was refused |
 //! | `failure` | every error as a [`contract::Problem`] |
 //! | `openapi` | the published description, made of the same handlers that serve |
 //!
 //! # Who may call
-//! With a token, whoever shows it. Without one the API only listens on loopback, and only answers requests that were made
+//! With a token, whoever shows it: the operator the node's, a tenant one of its own. Without one the API only listens on loopback, and only answers requests that were made
 //! to a loopback name: a web page that points its own name at 127.0.0.1 is refused, and so is one of another origin.
 //! `/healthz` and `/readyz` say nothing but their state, to everybody.
 //!
@@ -23,12 +24,14 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod audit;
 mod failure;
 mod guard;
 mod openapi;
 /// The documents of requests and answers.
 pub mod wire;
 
+pub use audit::Audit;
 pub use openapi::openapi;
 
 use axum::{Router, middleware, serve::ListenerExt};
@@ -46,6 +49,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 use telemetry::{logs::Logs, metrics::Metrics};
+use tenants::Tenants;
 use tokio::{net::TcpListener, sync::watch};
 use triggers::Agenda;
 
@@ -60,6 +64,10 @@ pub const GRACE: Duration = Duration::from_secs(5);
 pub struct State {
     /// What is deployed.
     pub registry: Arc<Registry>,
+    /// Who shares the node.
+    pub tenants: Arc<Tenants>,
+    /// Who changed what.
+    pub audit: Audit,
     /// What functions said.
     pub logs: Logs,
     /// What was called asynchronously, if this node takes such calls.
@@ -130,7 +138,7 @@ pub async fn serve(
         state: Arc::new(state),
         ending: ending.clone(),
     };
-    let router = router(&context);
+    let router = router(&context).into_make_service_with_connect_info::<SocketAddr>();
     let listener = listener.tap_io(|connection| {
         if let Err(error) = connection.set_nodelay(true) {
             tracing::debug!(%error, "a connection keeps its delays");

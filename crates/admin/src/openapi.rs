@@ -3,7 +3,10 @@
 //! Paths and documents come from the handlers themselves. Two things are added to what they say: the manifest's own JSON
 //! schema, which is of OpenAPI 3.1's dialect as it stands, and the answer that every operation may give, a problem.
 
-use crate::api;
+use crate::{
+    api,
+    guard::{Rule, operation_of},
+};
 use contract::Problem;
 use serde_json::{Value, json};
 use utoipa::{
@@ -25,6 +28,7 @@ use utoipa::{
         (name = "functions", description = "Functions, versions, aliases and logs"),
         (name = "secrets", description = "What the node adds to requests of functions, never told"),
         (name = "calls", description = "Asynchronous calls, their results, and dead letters"),
+        (name = "tenants", description = "Who shares the node, their tokens, and who did what"),
         (name = "node", description = "The node itself"),
     )
 )]
@@ -36,7 +40,7 @@ impl Modify for Token {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let token = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
-            .description(Some("Needed when the node was given a token."))
+            .description(Some("The node's own token, needed when it was given one, or a tenant's, whose roles say what it is good for."))
             .build();
         openapi
             .components
@@ -71,6 +75,13 @@ pub fn openapi() -> Value {
     {
         if operation.get("responses").is_some() {
             operation["responses"]["default"] = failure.clone();
+            let rule = operation["operationId"].as_str().and_then(operation_of);
+            operation["x-millpond-role"] = json!(match rule.map(|operation| operation.rule) {
+                Some(Rule::Open) => "none".to_owned(),
+                Some(Rule::Any) => "any".to_owned(),
+                Some(Rule::Role(role)) => role.to_string(),
+                Some(Rule::Operator) | None => "operator".to_owned(),
+            });
         }
     }
     document

@@ -1,12 +1,14 @@
 //! What requests and answers hold. Times are RFC 3339 in UTC, sizes and durations as in a manifest.
 
 use contract::{
-    ByteSize, Digest, FunctionId, FunctionRef, Name, RequestId, SecretName, VersionNumber, format_duration,
+    ApplicationId, ByteSize, Digest, FunctionId, FunctionRef, Name, RequestId, SecretName, VersionNumber,
+    format_duration,
 };
 use manifest::{CloudEventsTrigger, HttpTrigger, Missed, ScheduleTrigger};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     time::{Duration, SystemTime},
 };
 use utoipa::{
@@ -209,9 +211,9 @@ pub struct Applications {
 /// An application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Application {
-    /// Its name.
+    /// Its name; `TENANT/NAME` where the operator sees those of all tenants.
     #[schema(value_type = String, example = "shop")]
-    pub application: Name,
+    pub application: ApplicationId,
     /// Of its last change.
     pub revision: u64,
     /// Its functions.
@@ -354,7 +356,7 @@ pub struct Secret {
     /// The application whose secret it is; that of all applications, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "shop")]
-    pub application: Option<Name>,
+    pub application: Option<ApplicationId>,
     /// When its value was set.
     #[schema(format = DateTime)]
     pub set: String,
@@ -522,6 +524,244 @@ pub enum CallCause {
     Interrupted,
 }
 
+/// All tenants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tenants {
+    /// By name.
+    pub tenants: Vec<Tenant>,
+}
+
+/// A tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tenant {
+    /// Its name.
+    #[schema(value_type = String, example = "acme")]
+    pub tenant: Name,
+    /// When it was made.
+    #[schema(format = DateTime)]
+    pub created: String,
+    /// What it may use.
+    pub quotas: Quotas,
+    /// The hosts whose requests are for its routes.
+    pub hosts: Vec<String>,
+    /// Its routes answer requests for these hosts that show no token.
+    pub public: bool,
+    /// What it uses.
+    pub used: Used,
+}
+
+/// What a tenant may use. What is absent is not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Quotas {
+    /// Functions that are deployed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub functions: Option<u32>,
+    /// The sum of the memory limits of sandboxes that serve a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1GiB")]
+    pub memory: Option<ByteSize>,
+    /// Sandboxes that serve a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// Requests in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+}
+
+/// What a tenant uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Used {
+    /// Applications that are deployed.
+    pub applications: usize,
+    /// Functions that are deployed.
+    pub functions: usize,
+    /// The sum of the memory limits of sandboxes that serve a request now.
+    #[schema(value_type = String, example = "64MiB")]
+    pub memory: ByteSize,
+    /// Sandboxes that serve a request now.
+    pub concurrency: u32,
+}
+
+/// What the operator says of a tenant. What is absent stays as it is; a quota that is `null` is lifted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TenantRequest {
+    /// Functions that may be deployed.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<u32>)]
+    pub functions: Option<Option<u32>>,
+    /// What the memory limits of sandboxes that serve a request may add up to.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<String>, example = "1GiB")]
+    pub memory: Option<Option<ByteSize>>,
+    /// Sandboxes that may serve a request at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<u32>)]
+    pub concurrency: Option<Option<u32>>,
+    /// Requests that are taken in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<u32>)]
+    pub rate: Option<Option<u32>>,
+    /// The hosts whose requests are for its routes: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
+    /// Whether its routes answer requests for these hosts that show no token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public: Option<bool>,
+}
+
+/// Tells `null` from what is absent.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// The tokens of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tokens {
+    /// By id.
+    pub tokens: Vec<Token>,
+}
+
+/// A token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Token {
+    /// Names it where it is spoken of.
+    #[schema(example = "5f0c6a1e9b42")]
+    pub id: String,
+    /// What it was called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "ci")]
+    pub name: Option<String>,
+    /// What its holder may do.
+    pub roles: Vec<Role>,
+    /// When it was made.
+    #[schema(format = DateTime)]
+    pub created: String,
+    /// When it ends; never, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub expires: Option<String>,
+}
+
+/// A token that was just made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewToken {
+    /// What is known of it later.
+    #[serde(flatten)]
+    pub about: Token,
+    /// What its holder shows. It is told here and never again.
+    #[schema(example = "mp_5f0c6a1e9b42_…")]
+    pub token: String,
+}
+
+/// What a token is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// What its holder may do.
+    pub roles: Vec<Role>,
+    /// What it is called in lists and audit lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "ci")]
+    pub name: Option<String>,
+    /// How long it is good for; for ever, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "90d")]
+    pub expires_in: Option<String>,
+}
+
+/// What the holder of a token may do for its tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Deploy, roll back and delete.
+    Deploy,
+    /// Have functions run.
+    Invoke,
+    /// See what is deployed, logs, calls and their results, numbers.
+    Read,
+}
+
+impl From<tenants::Role> for Role {
+    fn from(role: tenants::Role) -> Self {
+        match role {
+            tenants::Role::Deploy => Self::Deploy,
+            tenants::Role::Invoke => Self::Invoke,
+            tenants::Role::Read => Self::Read,
+        }
+    }
+}
+
+impl From<Role> for tenants::Role {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Deploy => Self::Deploy,
+            Role::Invoke => Self::Invoke,
+            Role::Read => Self::Read,
+        }
+    }
+}
+
+impl From<&tenants::Token> for Token {
+    fn from(token: &tenants::Token) -> Self {
+        Self {
+            id: token.id.clone(),
+            name: token.name.clone(),
+            roles: token.roles.iter().map(|role| (*role).into()).collect(),
+            created: milliseconds(token.created),
+            expires: token.expires.map(milliseconds),
+        }
+    }
+}
+
+/// A line of the audit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditLine {
+    /// When it was.
+    #[schema(format = DateTime)]
+    pub time: String,
+    /// Whose things it is about; the node's own, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub tenant: Option<Name>,
+    /// `operator`, `token`, or `unknown`.
+    pub by: String,
+    /// The token's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// What the token is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_name: Option<String>,
+    /// Where the request came from. A tenant is not told the operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub remote: Option<SocketAddr>,
+    /// The operation, as this description names it.
+    pub action: String,
+    /// What it was about: path and query of the request.
+    pub what: String,
+    /// `done`, `refused`, or `failed`.
+    pub outcome: String,
+    /// The status of the answer.
+    pub status: u16,
+    /// The code of the answer's problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Refusals of unknown callers before this line that were too many to be kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+/// A time that is kept in milliseconds since 1970.
+pub(crate) fn milliseconds(since: u64) -> String {
+    moment(calls::Timestamp(since))
+}
+
 /// A time as the API writes it. Clocks before 1970 or after 9999 are broken, and the format has no such times.
 pub(crate) fn time(time: SystemTime) -> String {
     let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
@@ -683,7 +923,7 @@ impl From<&registry::Version> for Version {
 impl From<registry::Plan> for Deployment {
     fn from(plan: registry::Plan) -> Self {
         Self {
-            application: plan.application,
+            application: plan.application.name,
             revision: plan.revision.0,
             changes: plan.changes.into_iter().map(Change::from).collect(),
             routes: plan.routes.iter().map(Route::from).collect(),

@@ -1,6 +1,6 @@
 //! The API as a client sees it: over TCP, with the real registry, store, engine and logs behind it.
 
-use admin::{NodeInfo, State, wire};
+use admin::{Audit, NodeInfo, State, wire};
 use calls::{CallId, Calls, Finished, Outcome, Timestamp, Verdict};
 use contract::{Digest, Problem, RequestId};
 use engine_wasmtime::Wasmtime;
@@ -26,6 +26,7 @@ use telemetry::{
     metrics::Metrics,
 };
 use tempfile::TempDir;
+use tenants::Tenants;
 use tokio::{net::TcpListener, sync::oneshot};
 
 /// One for all tests: each reserves address space.
@@ -63,6 +64,7 @@ impl Node {
             ..calls::Options::default()
         };
         let calls = Calls::open(store.clone(), options, Timestamp(0), || {}).unwrap();
+        let tenants = Arc::new(Tenants::open(store.clone()).unwrap());
         let registry = registry(store, folder.path());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -75,6 +77,8 @@ impl Node {
             agenda: triggers::Agenda::default(),
             secrets: Secrets::open(&folder.path().join("secrets")).unwrap(),
             registry: Arc::new(registry),
+            tenants,
+            audit: Audit::open(folder.path()).unwrap(),
             logs: logs.clone(),
             calls: Some(calls.clone()),
             metrics,
@@ -1061,7 +1065,7 @@ fn a_secret_is_set_and_used_and_never_told() {
     let request = json!({ "manifest": manifest, "code": { "resize": node.upload(&code) } });
     let deployments = "/v1/applications/shop/deployments";
     let own = set("/v1/secrets/KEY?application=shop", hidden);
-    assert_eq!(own.application.unwrap().as_str(), "shop");
+    assert_eq!(own.application.unwrap().to_string(), "shop");
     let plan: wire::Deployment = node.send("POST", &format!("{deployments}?plan=true"), &request);
     assert_eq!(plan.warnings.len(), 1, "{:?}", plan.warnings);
     assert!(

@@ -171,7 +171,7 @@ pub(crate) fn request(callback: &Callback, ended: &Ended<'_>, patience: &Patienc
     let mut add = |name: &str, value: String| headers.push((name.to_owned(), value.into_bytes()));
     add("User-Agent", "millpond".to_owned());
     add("X-Call-Id", id.to_string());
-    add("X-Function-Name", ended.function.to_string());
+    add("X-Function-Name", ended.function.local().to_string());
     if let Some(took) = ended.took {
         add("X-Duration-Seconds", format!("{:.6}", took.as_secs_f64()));
     }
@@ -198,7 +198,11 @@ pub(crate) fn request(callback: &Callback, ended: &Ended<'_>, patience: &Patienc
         }
     };
     let (function, target) = match callback {
-        Callback::Function { function, target } => (function.clone(), target.clone()),
+        // A function of the tenant whose call it was, whoever else has one of the name.
+        Callback::Function { function, target } => {
+            let tenant = ended.function.tenant.clone();
+            (function.clone().of(tenant), target.clone())
+        }
         Callback::Url(uri) => (ended.function.clone(), uri.to_string()),
     };
     Request {

@@ -9,7 +9,7 @@ use crate::{
     retry::{self, Terms},
 };
 use bytes::Bytes;
-use contract::{Appended, Log, LogError, Position};
+use contract::{Appended, FunctionRef, Log, LogError, Position};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -21,6 +21,8 @@ const HEAD_LIMIT: usize = 256 << 10;
 const REASON_LIMIT: usize = 256;
 /// Bytes of events in one append, give or take one.
 const APPEND_BYTES: usize = 8 << 20;
+/// Calls that are looked at in one go while somebody looks for some.
+const PASSED: usize = 4096;
 /// Records that are read at a time in a replay, or carried forward.
 const STRIDE: usize = 64;
 /// Appends of carried records in one call of [`Calls::maintain`].
@@ -400,13 +402,37 @@ impl Calls {
 
     /// Calls of a kind, in the order of their ids: `most` of them, after this one.
     pub fn list(&self, kind: Kind, after: Option<CallId>, most: usize) -> Vec<Call> {
-        let index = self.0.index.lock();
-        index
-            .after(after)
-            .filter(|(_, entry)| kind.holds(entry.progress.state))
-            .take(most)
-            .map(|(id, entry)| call(&index, id, entry))
-            .collect()
+        self.list_where(kind, after, most, |_| true)
+    }
+
+    /// The same of the functions that are asked for. Nobody waits for long while others' calls are passed over.
+    pub fn list_where(
+        &self,
+        kind: Kind,
+        mut after: Option<CallId>,
+        most: usize,
+        wanted: impl Fn(&FunctionRef) -> bool,
+    ) -> Vec<Call> {
+        let mut found = Vec::new();
+        if most == 0 {
+            return found;
+        }
+        loop {
+            let index = self.0.index.lock();
+            let mut seen = 0;
+            for (id, entry) in index.after(after).take(PASSED) {
+                (seen, after) = (seen + 1, Some(id));
+                if kind.holds(entry.progress.state) && wanted(&entry.function) {
+                    found.push(call(&index, id, entry));
+                    if found.len() == most {
+                        return found;
+                    }
+                }
+            }
+            if seen < PASSED {
+                return found;
+            }
+        }
     }
 
     /// Dead letters, as [`Calls::list`] gives them.

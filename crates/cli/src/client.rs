@@ -3,7 +3,7 @@
 use crate::{failure::Failure, output};
 use admin::wire;
 use clap::Args;
-use contract::{Digest, Problem};
+use contract::{Digest, Name, Problem};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{io::Read, net::SocketAddr, sync::mpsc, thread, time::Duration};
@@ -35,6 +35,15 @@ pub(crate) struct Connection {
     )]
     #[arg(help_heading = "Connection")]
     token: Option<String>,
+    /// The tenant whose functions are meant, for the node's operator: a tenant's token says whose it is
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "MILLPOND_TENANT",
+        help_heading = "Connection"
+    )]
+    tenant: Option<Name>,
     /// How long to wait for an answer to begin [default: 5m; for invoke, as long as it takes]
     #[arg(long, global = true, value_name = "DURATION", value_parser = contract::parse_duration)]
     #[arg(help_heading = "Connection")]
@@ -55,6 +64,7 @@ pub(crate) struct Client {
     agent: Agent,
     base: Uri,
     token: Option<String>,
+    tenant: Option<Name>,
     timeout: Option<Duration>,
 }
 
@@ -91,6 +101,7 @@ impl Connection {
             agent: config.into(),
             base,
             token: self.token(),
+            tenant: self.tenant.clone(),
             timeout: self.timeout,
         })
     }
@@ -169,6 +180,9 @@ impl Client {
             .header(header::ACCEPT, "application/json, */*");
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let Some(tenant) = &self.tenant {
+            request = request.header("X-Millpond-Tenant", tenant.as_str());
         }
         for (name, value) in headers {
             request = request.header(name, value);
@@ -264,10 +278,37 @@ impl Client {
         path: &str,
         document: &impl Serialize,
     ) -> Result<T, Failure> {
+        self.document(Method::POST, path, document)
+    }
+
+    /// Makes a resource of a document.
+    pub(crate) fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        document: &impl Serialize,
+    ) -> Result<T, Failure> {
+        self.document(Method::PUT, path, document)
+    }
+
+    /// Changes a resource as a document says.
+    pub(crate) fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        document: &impl Serialize,
+    ) -> Result<T, Failure> {
+        self.document(Method::PATCH, path, document)
+    }
+
+    fn document<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        document: &impl Serialize,
+    ) -> Result<T, Failure> {
         let body = serde_json::to_vec(document)
             .map_err(|error| Failure::local(format!("cannot write the request: {error}"), ""))?;
         Self::read(self.control(
-            Method::POST,
+            method,
             path,
             &[(header::CONTENT_TYPE, "application/json".to_owned())],
             &body,
@@ -321,6 +362,18 @@ impl Client {
                 format!("{}:{}", self.base.host().unwrap_or("127.0.0.1"), address.port())
             }
             _ => listen.to_owned(),
+        }
+    }
+
+    /// What functions are asked for with: a tenant's token. The node's own is for its control API alone, and goes nowhere else.
+    pub(crate) fn data_token(&self) -> Result<Option<&str>, Failure> {
+        let token = self.token.as_deref().filter(|token| token.starts_with("mp_"));
+        match (&self.tenant, token) {
+            (Some(tenant), None) => Err(Failure::usage(
+                format!("the functions of the tenant `{tenant}` take its own tokens only"),
+                format!("give one with --token: `millpond token create {tenant} --role invoke --role read`"),
+            )),
+            (_, token) => Ok(token),
         }
     }
 

@@ -82,6 +82,26 @@ pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
+/// Asks before something is deleted.
+pub(crate) fn confirm(question: &str) -> Result<(), Failure> {
+    if !can_ask() {
+        return Err(Failure::usage(
+            "deleting needs a confirmation, and this is not a terminal",
+            "add --yes",
+        ));
+    }
+    let mut answer = String::new();
+    let mut err = io::stderr().lock();
+    let asked = write!(err, "{question} [y/N] ").and_then(|()| err.flush());
+    asked
+        .and_then(|()| io::stdin().read_line(&mut answer).map(drop))
+        .map_err(|error| Failure::local(format!("cannot ask for a confirmation: {error}"), "add --yes"))?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::local("nothing was deleted", "")),
+    }
+}
+
 /// Rows in columns, two spaces apart, without trailing spaces.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use crate::{ByteSize, FunctionId, Template, VersionNumber};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 /// What one function version's sandboxes may use. Shared by all of them; it never holds a secret.
 #[derive(Clone, Debug)]
@@ -106,6 +106,27 @@ impl Default for Limits {
             response_body: ByteSize::mib(16),
             concurrency: 256,
             queue: 4096,
+        }
+    }
+}
+
+/// Whether an address is this machine's own, link-local, or nobody's: what listens there may trust whoever can reach it.
+pub fn is_own_address(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_unspecified()
+                || v4.is_broadcast()
+                || v4.is_multicast()
+        }
+        IpAddr::V6(v6) => {
+            v6.to_ipv4_mapped()
+                .is_some_and(|v4| is_own_address(IpAddr::V4(v4)))
+                || v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_multicast()
+                || v6.is_unicast_link_local()
         }
     }
 }

@@ -37,11 +37,13 @@ pub use engine::{
     Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Usage,
 };
 pub use fault::Fault;
-pub use grant::{Grant, HttpGrant, Limits, Protocol, is_reserved_variable};
+pub use grant::{Grant, HttpGrant, Limits, Protocol, is_own_address, is_reserved_variable};
 pub use head::{Head, HeadBuilder, Origin};
 pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tail};
-pub use names::{Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber};
-pub use policy::{Admission, Job, Load, Policy, Rank, Refusal, Stop, Time};
+pub use names::{
+    ApplicationId, Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber,
+};
+pub use policy::{Admission, Job, Load, Policy, Quota, Rank, Refusal, Stop, Time};
 pub use problem::Problem;
 pub use request::{Body, BodyError, BodyStream, Input, ResponseHead, ResponseSink, Trailers};
 pub use secret::{Piece, SecretName, Template, TemplateError};

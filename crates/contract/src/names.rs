@@ -68,13 +68,92 @@ impl fmt::Debug for VersionNumber {
     }
 }
 
-/// Which function: function names are unique within an application. Written `application.function`.
+/// Which application: a tenant's, or one of the node itself. Written `application`, or `tenant/application`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApplicationId {
+    /// Whose it is; `None` is the node's own (default) tenant.
+    pub tenant: Option<Name>,
+    /// Its name, which is unique within its tenant.
+    pub name: Name,
+}
+
+impl ApplicationId {
+    /// The name as its tenant knows it.
+    pub fn local(&self) -> Self {
+        self.name.clone().into()
+    }
+}
+
+impl From<Name> for ApplicationId {
+    /// An application of the node's own tenant.
+    fn from(name: Name) -> Self {
+        Self { tenant: None, name }
+    }
+}
+
+impl fmt::Display for ApplicationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_tenant(f, self.tenant.as_ref())?;
+        write!(f, "{}", self.name)
+    }
+}
+
+fn write_tenant(f: &mut fmt::Formatter<'_>, tenant: Option<&Name>) -> fmt::Result {
+    tenant.map_or(Ok(()), |tenant| write!(f, "{tenant}/"))
+}
+
+/// A name's tenant, and what follows it.
+fn split_tenant(text: &str) -> Result<(Option<Name>, &str), NameError> {
+    match text.split_once('/') {
+        None => Ok((None, text)),
+        Some((tenant, rest)) => Ok((Some(tenant.parse()?), rest)),
+    }
+}
+
+impl FromStr for ApplicationId {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let (tenant, name) = split_tenant(text)?;
+        Ok(Self {
+            tenant,
+            name: name.parse()?,
+        })
+    }
+}
+
+/// Which function: function names are unique within an application. Written `[tenant/]application.function`, which is a key of
+/// the store and has no character that a shell knows; [`FunctionId::file_name`] has no slash.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId {
     /// The application that holds it.
-    pub application: Name,
+    pub application: ApplicationId,
     /// Its name there.
     pub function: Name,
+}
+
+impl FunctionId {
+    /// Whose it is; `None` is the node's own tenant.
+    pub fn tenant(&self) -> Option<&Name> {
+        self.application.tenant.as_ref()
+    }
+
+    /// The name as its tenant knows it.
+    pub fn local(&self) -> Self {
+        Self {
+            application: self.application.local(),
+            function: self.function.clone(),
+        }
+    }
+
+    /// The name of a file or folder of its own: `tenant@application.function`.
+    pub fn file_name(&self) -> String {
+        self.to_string().replace('/', "@")
+    }
+
+    /// The function whose [file](Self::file_name) this is.
+    pub fn from_file_name(name: &str) -> Result<Self, NameError> {
+        name.replace('@', "/").parse()
+    }
 }
 
 impl fmt::Display for FunctionId {
@@ -105,11 +184,14 @@ pub enum Qualifier {
     Alias(Name),
 }
 
-/// A function as a person writes it: `[APPLICATION.]FUNCTION[:VERSION|:ALIAS]`.
+/// A function as a person writes it: `[TENANT/][APPLICATION.]FUNCTION[:VERSION|:ALIAS]`.
 ///
-/// Without an application the name must be unique on the node; without a qualifier the alias `live` is meant.
+/// Without an application the name must be unique in its tenant; without a qualifier the alias `live` is meant. A tenant writes
+/// its own functions without its name, and cannot write others'.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FunctionRef {
+    /// Whose it is; `None` is the node's own tenant.
+    pub tenant: Option<Name>,
     /// The application, where given.
     pub application: Option<Name>,
     /// The function's name.
@@ -118,11 +200,38 @@ pub struct FunctionRef {
     pub qualifier: Option<Qualifier>,
 }
 
+impl FunctionRef {
+    /// The same as its tenant writes it.
+    pub fn local(&self) -> Self {
+        Self {
+            tenant: None,
+            ..self.clone()
+        }
+    }
+
+    /// The same, of this tenant.
+    pub fn of(self, tenant: Option<Name>) -> Self {
+        Self { tenant, ..self }
+    }
+}
+
+impl From<&FunctionId> for FunctionRef {
+    fn from(function: &FunctionId) -> Self {
+        Self {
+            tenant: function.tenant().cloned(),
+            application: Some(function.application.name.clone()),
+            function: function.function.clone(),
+            qualifier: None,
+        }
+    }
+}
+
 impl FromStr for FunctionRef {
     type Err = NameError;
     fn from_str(text: &str) -> Result<Self, NameError> {
-        let (path, qualifier) = match text.split_once(':') {
-            None => (text, None),
+        let (tenant, rest) = split_tenant(text)?;
+        let (path, qualifier) = match rest.split_once(':') {
+            None => (rest, None),
             Some((path, qualifier)) => {
                 let qualifier = match qualifier.parse::<NonZeroU32>() {
                     Ok(number) => Qualifier::Version(VersionNumber(number)),
@@ -136,6 +245,7 @@ impl FromStr for FunctionRef {
             Some((application, function)) => (Some(application.parse()?), function.parse()?),
         };
         Ok(Self {
+            tenant,
             application,
             function,
             qualifier,
@@ -145,6 +255,7 @@ impl FromStr for FunctionRef {
 
 impl fmt::Display for FunctionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_tenant(f, self.tenant.as_ref())?;
         if let Some(application) = &self.application {
             write!(f, "{application}.")?;
         }
@@ -237,7 +348,7 @@ macro_rules! as_text {
         }
     )*};
 }
-as_text!(Name, FunctionId, FunctionRef, RequestId, Digest);
+as_text!(Name, ApplicationId, FunctionId, FunctionRef, RequestId, Digest);
 
 macro_rules! debug_as_display {
     ($($name:ident),*) => {$(
@@ -248,7 +359,7 @@ macro_rules! debug_as_display {
         }
     )*};
 }
-debug_as_display!(Name, FunctionId, RequestId, Digest);
+debug_as_display!(Name, ApplicationId, FunctionId, RequestId, Digest);
 
 #[cfg(test)]
 mod tests {
@@ -267,11 +378,40 @@ mod tests {
 
     #[test]
     fn references_read_back() {
-        for text in ["resize", "shop.resize", "resize:3", "shop.resize:blue"] {
+        for text in [
+            "resize",
+            "shop.resize",
+            "resize:3",
+            "shop.resize:blue",
+            "acme/resize",
+            "acme/shop.resize:3",
+        ] {
             assert_eq!(text.parse::<FunctionRef>().unwrap().to_string(), text);
         }
-        for bad in ["", ".", "a.b.c", "a:", "a:0x", "a:B", ":1", "a:1:2"] {
+        for bad in [
+            "", ".", "a.b.c", "a:", "a:0x", "a:B", ":1", "a:1:2", "/a", "a/", "a/b/c", "a.b/c",
+        ] {
             assert!(bad.parse::<FunctionRef>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_tenant_is_told_apart_everywhere_and_left_out_for_itself() {
+        let (own, other): (FunctionId, FunctionId) = (
+            "shop.resize".parse().unwrap(),
+            "acme/shop.resize".parse().unwrap(),
+        );
+        assert_ne!(own, other);
+        assert_eq!(other.local(), own);
+        assert_eq!(other.tenant().unwrap().as_str(), "acme");
+        for id in [own, other] {
+            assert_eq!(id.to_string().parse::<FunctionId>().unwrap(), id);
+            assert_eq!(FunctionRef::from(&id).to_string(), id.to_string());
+            assert!(!id.file_name().contains('/'));
+            assert_eq!(FunctionId::from_file_name(&id.file_name()).unwrap(), id);
+        }
+        for bad in ["a/b/c.d", "/b.c", "a/.c", "a.b/c", "a@b.c"] {
+            assert!(bad.parse::<FunctionId>().is_err(), "{bad}");
         }
     }
 

@@ -70,8 +70,36 @@ pub enum Refusal {
         /// Worth trying again after.
         retry_after: Duration,
     },
+    /// The function's tenant has as much of this as it may.
+    Quota {
+        /// Of what.
+        quota: Quota,
+        /// Worth trying again after.
+        retry_after: Duration,
+    },
     /// The node is shutting down.
     Draining,
+}
+
+impl Refusal {
+    /// When it is worth trying again.
+    pub fn retry_after(self) -> Duration {
+        match self {
+            Self::QueueFull { retry_after } | Self::Quota { retry_after, .. } => retry_after,
+            Self::Draining => Duration::from_secs(1),
+        }
+    }
+}
+
+/// What the operator limits for a tenant while its functions run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// Its sandboxes that serve a request at once.
+    Concurrency,
+    /// The sum of their memory limits.
+    Memory,
+    /// Its requests in a second.
+    Rate,
 }
 
 /// Who runs first: smaller runs earlier, equals in order of arrival.

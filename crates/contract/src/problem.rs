@@ -1,6 +1,6 @@
 //! What went wrong, as every HTTP answer of the platform says it (RFC 9457, `application/problem+json`).
 
-use crate::{Fault, Refusal, RequestId};
+use crate::{Fault, Quota, Refusal, RequestId};
 use serde::{Deserialize, Serialize};
 
 /// An error for a person and for a machine.
@@ -75,6 +75,11 @@ impl Problem {
     pub fn refusal_code(refusal: Refusal) -> &'static str {
         match refusal {
             Refusal::QueueFull { .. } => "limit-queue",
+            Refusal::Quota { quota, .. } => match quota {
+                Quota::Concurrency => "quota-concurrency",
+                Quota::Memory => "quota-memory",
+                Quota::Rate => "quota-rate",
+            },
             Refusal::Draining => "draining",
         }
     }
@@ -86,6 +91,19 @@ impl Problem {
                 429,
                 "as many requests of this function run and wait as may",
                 "try again later, or raise `concurrency` or `queue` of this function in millpond.toml",
+            ),
+            Refusal::Quota { quota, .. } => (
+                429,
+                match quota {
+                    Quota::Concurrency => {
+                        "this tenant's functions serve as many requests at once as they may"
+                    }
+                    Quota::Memory => {
+                        "the memory limits of this tenant's running functions add up to what they may"
+                    }
+                    Quota::Rate => "this tenant had as many requests in a second as it may",
+                },
+                "try again later, or ask the node's operator to raise the quota: `millpond tenant update`",
             ),
             Refusal::Draining => (
                 503,

@@ -10,6 +10,9 @@
 #![forbid(unsafe_code)]
 
 mod table;
+mod whose;
+
+pub use whose::Whose;
 
 use arc_swap::{ArcSwap, Cache};
 use contract::{FunctionId, Head, Name, Problem, Service, Services, VersionNumber};
@@ -22,9 +25,11 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::SystemTime,
 };
 use table::Table;
 use telemetry::{logs::Logs, metrics::Metrics};
+use tenants::{Directory, Tenant};
 use triggers::Event;
 use worker::{Shared, Target, TargetOptions};
 
@@ -34,6 +39,7 @@ pub struct Dispatcher {
     targets: Mutex<Targets>,
     shared: Arc<Shared>,
     services: Vec<Arc<dyn Service>>,
+    tenants: Arc<ArcSwap<Directory>>,
     metrics: Arc<Metrics>,
     logs: Logs,
     ready: Arc<AtomicBool>,
@@ -51,6 +57,7 @@ struct Known {
 /// One core's view of the table.
 pub struct Reader {
     cache: Cache<Arc<ArcSwap<Table>>, Arc<Table>>,
+    tenants: Cache<Arc<ArcSwap<Directory>>, Arc<Directory>>,
     ready: Arc<AtomicBool>,
 }
 
@@ -70,14 +77,28 @@ impl From<Problem> for Box<Unrouted> {
 }
 
 impl Reader {
-    /// What a request invokes. Notes in the head how much of its path named that.
-    pub fn route(&mut self, head: &mut Head) -> Result<Arc<Target>, Box<Unrouted>> {
-        self.cache.load().route(head)
+    /// Whose a request is. Takes a tenant's token out of the head, so that no function reads it.
+    pub fn whose(&mut self, head: &mut Head) -> Result<Whose, Problem> {
+        let directory = self.tenants.load();
+        if directory.is_empty() {
+            return Ok(Whose::Node);
+        }
+        whose::find(directory, head, SystemTime::now())
     }
 
-    /// What a function's name means now.
-    pub fn named(&mut self, function: &str) -> Result<Arc<Target>, Problem> {
-        self.cache.load().named(function)
+    /// The tenant of this name.
+    pub fn tenant(&mut self, name: &Name) -> Option<Arc<Tenant>> {
+        self.tenants.load().tenant(name).cloned()
+    }
+
+    /// What a tenant's request invokes. Notes in the head how much of its path named that.
+    pub fn route(&mut self, tenant: Option<&Name>, head: &mut Head) -> Result<Arc<Target>, Box<Unrouted>> {
+        self.cache.load().route(tenant, head)
+    }
+
+    /// What a function's name means now to a tenant.
+    pub fn named(&mut self, tenant: Option<&Name>, function: &str) -> Result<Arc<Target>, Problem> {
+        self.cache.load().named(tenant, function)
     }
 
     /// What is deployed now.
@@ -85,9 +106,14 @@ impl Reader {
         self.cache.load().snapshot()
     }
 
-    /// The functions that want an event, of one application or of all.
-    pub fn subscribers(&mut self, application: Option<&Name>, event: &Event) -> Vec<Arc<Target>> {
-        self.cache.load().subscribers(application, event)
+    /// The functions of a tenant that want an event, of one application or of all.
+    pub fn subscribers(
+        &mut self,
+        tenant: Option<&Name>,
+        application: Option<&Name>,
+        event: &Event,
+    ) -> Vec<Arc<Target>> {
+        self.cache.load().subscribers(tenant, application, event)
     }
 
     /// Whether everything that was deployed when the node started can be served without loading anything.
@@ -101,6 +127,7 @@ impl Dispatcher {
     pub fn new(
         shared: Arc<Shared>,
         services: Vec<Arc<dyn Service>>,
+        tenants: Arc<ArcSwap<Directory>>,
         metrics: Arc<Metrics>,
         logs: Logs,
     ) -> Self {
@@ -109,6 +136,7 @@ impl Dispatcher {
             targets: Mutex::default(),
             shared,
             services,
+            tenants,
             metrics,
             logs,
             ready: Arc::new(AtomicBool::new(false)),
@@ -119,6 +147,7 @@ impl Dispatcher {
     pub fn reader(&self) -> Reader {
         Reader {
             cache: Cache::new(self.table.clone()),
+            tenants: Cache::new(self.tenants.clone()),
             ready: self.ready.clone(),
         }
     }
@@ -186,8 +215,11 @@ impl Dispatcher {
     fn target(&self, version: &Arc<Version>) -> Arc<Target> {
         let its = version.clone();
         let services = Services::bind(&self.services, &version.grant);
+        let directory = self.tenants.load();
+        let tenant = version.function.tenant().and_then(|name| directory.tenant(name));
         Arc::new(Target::new(TargetOptions {
             services: (!services.is_empty()).then(|| Arc::new(services)),
+            allowance: tenant.map(|tenant| tenant.allowance.clone()),
             grant: version.grant.clone(),
             load: Box::new(move || its.image().cloned().map_err(|error| error.to_string())),
             reuse: version.settings.reuse,

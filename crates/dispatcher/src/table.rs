@@ -15,6 +15,14 @@ const FUNCTION: &str = "/function/";
 #[derive(Default)]
 pub(crate) struct Table {
     snapshot: Arc<Snapshot>,
+    /// The node's own.
+    own: Space,
+    tenants: HashMap<Name, Space>,
+}
+
+/// What one tenant has. Nothing leads from one space to another.
+#[derive(Default)]
+struct Space {
     /// Every way to write a function and its qualifier.
     names: HashMap<Box<str>, Arc<Target>>,
     /// Routes of named hosts, in lower case.
@@ -144,15 +152,18 @@ impl Table {
             snapshot: snapshot.clone(),
             ..Self::default()
         };
-        let mut plain: HashMap<String, usize> = HashMap::new();
-        for function in snapshot
-            .applications
-            .values()
-            .flat_map(|application| application.functions.keys())
-        {
-            *plain.entry(function.to_string()).or_default() += 1;
+        let mut plain: HashMap<(Option<&Name>, &Name), usize> = HashMap::new();
+        for (id, application) in &snapshot.applications {
+            for function in application.functions.keys() {
+                *plain.entry((id.tenant.as_ref(), function)).or_default() += 1;
+            }
         }
-        for (application_name, application) in &snapshot.applications {
+        for (id, application) in &snapshot.applications {
+            let application_name = &id.name;
+            let space = match &id.tenant {
+                None => &mut table.own,
+                Some(tenant) => table.tenants.entry(tenant.clone()).or_default(),
+            };
             for (function_name, function) in &application.functions {
                 let target = |number| {
                     let version = function.versions.get(&number)?;
@@ -161,7 +172,7 @@ impl Table {
                         .map(|known| known.target.clone())
                 };
                 let mut names = vec![format!("{application_name}.{function_name}")];
-                if plain.get(function_name.as_str()) == Some(&1) {
+                if plain.get(&(id.tenant.as_ref(), function_name)) == Some(&1) {
                     names.push(function_name.to_string());
                 }
                 let qualified = function
@@ -177,7 +188,7 @@ impl Table {
                 for (qualifier, number) in qualified {
                     let Some(target) = target(number) else { continue };
                     for name in &names {
-                        table
+                        space
                             .names
                             .insert(format!("{name}:{qualifier}").into(), target.clone());
                     }
@@ -185,7 +196,7 @@ impl Table {
                 let live = function.live().and_then(|version| target(version.number));
                 for (name, target) in names.into_iter().zip(std::iter::repeat(live)) {
                     if let Some(target) = target {
-                        table.names.insert(name.into(), target);
+                        space.names.insert(name.into(), target);
                     }
                 }
             }
@@ -195,7 +206,7 @@ impl Table {
             };
             for trigger in &application.subscriptions {
                 if let Some(known) = known(&trigger.function) {
-                    table.subscriptions.push(Subscription {
+                    space.subscriptions.push(Subscription {
                         application: application_name.clone(),
                         trigger: trigger.clone(),
                         target: known.target.clone(),
@@ -207,23 +218,30 @@ impl Table {
                     continue;
                 };
                 let routes = match &trigger.host {
-                    None => &mut table.any,
-                    Some(host) => table.hosts.entry(host.to_ascii_lowercase().into()).or_default(),
+                    None => &mut space.any,
+                    Some(host) => space.hosts.entry(host.to_ascii_lowercase().into()).or_default(),
                 };
                 if let Err(error) = routes.add(&trigger.path, &trigger.method, &known.target) {
                     // The registry refuses such a deploy; a data folder of another release may still hold one.
-                    tracing::warn!(application = %application_name, path = trigger.path, %error, "a route is left out");
+                    tracing::warn!(application = %id, path = trigger.path, %error, "a route is left out");
                 }
             }
         }
         table
     }
 
-    pub(crate) fn route(&self, head: &mut Head) -> Result<Arc<Target>, Box<Unrouted>> {
+    fn space(&self, tenant: Option<&Name>) -> Option<&Space> {
+        match tenant {
+            None => Some(&self.own),
+            Some(tenant) => self.tenants.get(tenant),
+        }
+    }
+
+    pub(crate) fn route(&self, tenant: Option<&Name>, head: &mut Head) -> Result<Arc<Target>, Box<Unrouted>> {
         if let Some(rest) = head.path().strip_prefix(FUNCTION) {
             let name = rest.split('/').next().unwrap_or_default();
             let script = FUNCTION.len() + name.len();
-            let target = self.named(name)?;
+            let target = self.named(tenant, name)?;
             head.set_script(script);
             return Ok(target);
         }
@@ -232,13 +250,13 @@ impl Table {
             .header("host")
             .and_then(|host| std::str::from_utf8(host).ok())
             .unwrap_or_default();
-        let named = if self.hosts.is_empty() {
-            None
-        } else {
-            self.hosts.get(name_of(host).as_str())
-        };
+        let space = self.space(tenant);
+        let named = space
+            .filter(|space| !space.hosts.is_empty())
+            .and_then(|space| space.hosts.get(name_of(host).as_str()));
+        let any = space.map(|space| &space.any);
         let mut others = Vec::new();
-        for routes in named.into_iter().chain([&self.any]) {
+        for routes in named.into_iter().chain(any) {
             match routes.find(method, path) {
                 Found::Target(target, script) => {
                     head.set_script(script);
@@ -276,9 +294,15 @@ impl Table {
     }
 
     /// The functions that want an event, each once.
-    pub(crate) fn subscribers(&self, application: Option<&Name>, event: &Event) -> Vec<Arc<Target>> {
+    pub(crate) fn subscribers(
+        &self,
+        tenant: Option<&Name>,
+        application: Option<&Name>,
+        event: &Event,
+    ) -> Vec<Arc<Target>> {
         let mut found: Vec<Arc<Target>> = Vec::new();
-        for subscription in &self.subscriptions {
+        let space = self.space(tenant);
+        for subscription in space.iter().flat_map(|space| &space.subscriptions) {
             let asked = application.is_none_or(|application| *application == subscription.application);
             if asked
                 && subscription.trigger.matches(event)
@@ -290,15 +314,21 @@ impl Table {
         found
     }
 
-    /// What a reference leads to.
-    pub(crate) fn named(&self, name: &str) -> Result<Arc<Target>, Problem> {
-        self.names.get(name).cloned().ok_or_else(|| self.unknown(name))
+    /// What a reference of a tenant leads to.
+    pub(crate) fn named(&self, tenant: Option<&Name>, name: &str) -> Result<Arc<Target>, Problem> {
+        let found = self.space(tenant).and_then(|space| space.names.get(name));
+        found.cloned().ok_or_else(|| self.unknown(tenant, name))
     }
 
-    fn unknown(&self, name: &str) -> Problem {
-        match name.parse::<FunctionRef>() {
-            Ok(reference) => match self.snapshot.version(&reference) {
-                Err(error) => error.problem(),
+    fn unknown(&self, tenant: Option<&Name>, name: &str) -> Problem {
+        let read = |name: &str| match name.parse::<FunctionRef>() {
+            Ok(reference) if reference.tenant.is_none() => Ok(reference),
+            Ok(_) => Err(format!("`{name}` is not the name of a function")),
+            Err(error) => Err(error.to_string()),
+        };
+        match read(name) {
+            Ok(reference) => match self.snapshot.version(&reference.of(tenant.cloned())) {
+                Err(error) => error.local().problem(),
                 // It is there, and yet not in the table: it was just deployed, or is just going.
                 Ok(_) => Problem::new(
                     503,
@@ -307,10 +337,10 @@ impl Table {
                     "try again",
                 ),
             },
-            Err(error) => Problem::new(
+            Err(reason) => Problem::new(
                 404,
                 "function-name",
-                error.to_string(),
+                reason,
                 "write /function/[APPLICATION.]FUNCTION[:VERSION]",
             ),
         }
@@ -318,7 +348,7 @@ impl Table {
 }
 
 /// A Host header's name: without its port, in lower case.
-fn name_of(host: &str) -> String {
+pub(crate) fn name_of(host: &str) -> String {
     let name = match host.rfind(':') {
         Some(colon) if host[colon + 1..].bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(']') => {
             &host[..colon]

@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 use calls::CallId;
-use contract::{Fault, Head, Origin, Problem, RequestId, Trailers, VersionNumber};
+use contract::{Fault, Head, Name, Origin, Problem, RequestId, Trailers, VersionNumber};
 use lambda::{Claim, Invoke, Rejection};
 use rustix::{
     fd::OwnedFd,
@@ -96,8 +96,8 @@ pub(crate) enum Goal {
     Run(Arc<Target>),
     /// To be answered this, if it was signed by somebody who may know.
     Tell(Box<(Claim, Rejection)>),
-    /// To be published: it holds events.
-    Publish,
+    /// To be published among the functions of this tenant: it holds events.
+    Publish(Option<Name>),
 }
 
 impl Goal {

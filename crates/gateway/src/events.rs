@@ -6,7 +6,7 @@
 use crate::later::{Inbox, Kept, Later, now};
 use bytes::Bytes;
 use calls::{CallId, Request, SubmitError};
-use contract::{CoreId, FunctionId, FunctionRef, Head, Name, Problem, RequestId};
+use contract::{ApplicationId, CoreId, FunctionId, Head, Name, Problem, RequestId};
 use dispatcher::Reader;
 use std::time::Instant;
 use triggers::{Event, MOST_HOPS, Message, identity};
@@ -23,8 +23,8 @@ pub(crate) fn is_events(path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whose events a path takes: all applications', or one's.
-fn application(path: &str, reader: &mut Reader) -> Result<Option<Name>, Problem> {
+/// Whose events a path takes: those of all applications of a tenant, or one's.
+fn application(tenant: Option<&Name>, path: &str, reader: &mut Reader) -> Result<Option<Name>, Problem> {
     let text = path
         .strip_prefix(EVENTS)
         .unwrap_or_default()
@@ -37,9 +37,16 @@ fn application(path: &str, reader: &mut Reader) -> Result<Option<Name>, Problem>
         Problem::new(404, "application-unknown", reason, help)
     };
     let name = text.parse::<Name>().map_err(|error| unknown(error.to_string()))?;
-    match reader.snapshot().applications.contains_key(&name) {
-        true => Ok(Some(name)),
-        false => Err(unknown(format!("there is no application `{name}` on this node"))),
+    let id = ApplicationId {
+        tenant: tenant.cloned(),
+        name,
+    };
+    match reader.snapshot().applications.contains_key(&id) {
+        true => Ok(Some(id.name)),
+        false => Err(unknown(format!(
+            "there is no application `{}` on this node",
+            id.name
+        ))),
     }
 }
 
@@ -102,13 +109,9 @@ impl Later {
         let mut headers: Vec<_> = event.headers().collect();
         headers.push(("X-Call-Id".to_owned(), id.to_string().into_bytes()));
         Request {
-            function: FunctionRef {
-                application: Some(function.application.clone()),
-                function: function.function.clone(),
-                qualifier: None,
-            },
+            function: function.into(),
             method: "POST".to_owned(),
-            target: format!("/function/{function}"),
+            target: format!("/function/{}", function.local()),
             headers,
             body: event.data.clone(),
             callback: None,
@@ -118,12 +121,13 @@ impl Later {
         }
     }
 
-    /// The calls that events make: one for each function that wants one, and each event.
+    /// The calls that events make: one for each function that wants one, and each event. Events of a tenant reach its functions
+    /// only, all of them or one application's.
     pub fn calls_of(
         &self,
         events: Vec<Event>,
         cause: Cause<'_>,
-        application: Option<&Name>,
+        (tenant, application): (Option<&Name>, Option<&Name>),
         reader: &mut Reader,
     ) -> Result<Vec<(CallId, Request)>, PublishError> {
         let mut calls = Vec::new();
@@ -136,7 +140,7 @@ impl Later {
             }
             // Each says how far it has come, so that what a function answers to it is known to be its answer.
             let event = event.with_hops(hops);
-            for target in reader.subscribers(application, &event) {
+            for target in reader.subscribers(tenant, application, &event) {
                 let grant = target.grant();
                 let (size, limit) = (event.data.len(), grant.limits.request_body.0);
                 let function = &grant.function;
@@ -144,7 +148,7 @@ impl Later {
                     return Err(PublishError::TooLarge {
                         size,
                         limit,
-                        function: function.clone(),
+                        function: function.local(),
                     });
                 }
                 if calls.len() == MOST_CALLS {
@@ -160,13 +164,12 @@ impl Later {
     /// Takes a request with events. The answer comes through the inbox of this core, unless it is a problem.
     pub(crate) fn publish(
         &self,
-        head: &Head,
-        body: &Bytes,
+        (tenant, head, body): (Option<&Name>, &Head, &Bytes),
         reader: &mut Reader,
         (core, inbox): (CoreId, &Inbox),
         (token, arrived): (u64, Instant),
     ) -> Result<(), Problem> {
-        let application = application(head.path(), reader)?;
+        let application = application(tenant, head.path(), reader)?;
         let message = Message::read(head.headers(), body).map_err(|error| {
             let help = "send an event of CloudEvents 1.0: its attributes as `ce-` headers and its data as the body, or all of it as application/cloudevents+json";
             Problem::new(400, "event-malformed", format!("this is not an event: {error}"), help)
@@ -174,7 +177,7 @@ impl Later {
         let first = message.events.first().map(|event| event.kind().to_owned());
         let cause = Cause::Request(head.id);
         let mut calls = self
-            .calls_of(message.events, cause, application.as_ref(), reader)
+            .calls_of(message.events, cause, (tenant, application.as_ref()), reader)
             .map_err(|error| refused(&error))?;
         if let (Some(kind), true) = (first, calls.is_empty()) {
             return Err(Problem::new(

@@ -13,8 +13,10 @@ use crate::{
 };
 use bytes::Bytes;
 use calls::SubmitError;
-use contract::{Body, CoreId, Head, NameError, Origin, Problem, RequestId};
-use dispatcher::{Reader, Unrouted};
+use contract::{
+    Body, CoreId, FunctionRef, Head, Name, NameError, Origin, Problem, Quota, Refusal, RequestId,
+};
+use dispatcher::{Reader, Unrouted, Whose};
 use lambda::{Invoke, Keys, Kind, MAX_PAYLOAD, Rejection};
 use rustix::{
     buffer::spare_capacity,
@@ -167,7 +169,7 @@ const AHEAD: usize = 64 << 10;
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// Problems of requests that led to no function, as they are counted.
-const COUNTED: [&str; 15] = [
+const COUNTED: [&str; 20] = [
     "route-unknown",
     "route-method",
     "route-changing",
@@ -183,6 +185,11 @@ const COUNTED: [&str; 15] = [
     "event-loop",
     "event-fanout",
     "calls-size",
+    "token-invalid",
+    "token-expired",
+    "token-missing",
+    "role-missing",
+    "quota-rate",
 ];
 
 /// What a client is answered whose call was not kept.
@@ -200,6 +207,42 @@ fn not_kept(connection: &mut Connection, error: &SubmitError, id: RequestId, arr
             id,
             arrived,
         },
+    }
+}
+
+/// Lets a tenant's request in that may ask for what it asks for, and is within the tenant's rate.
+fn admitted(whose: Whose, is_route: bool, now: Instant) -> Result<Whose, Problem> {
+    whose.may_ask(is_route)?;
+    if let Some(tenant) = whose.tenant()
+        && let Err(retry_after) = tenant.allowance.request(now)
+    {
+        return Err(Problem::of_refusal(over_rate(retry_after)));
+    }
+    Ok(whose)
+}
+
+/// The same of an invocation by Lambda's API, which is counted once its signature was checked.
+fn within_rate(target: &Target, now: Instant) -> Result<(), Rejection> {
+    let counted = target
+        .allowance()
+        .map_or(Ok(()), |allowance| allowance.request(now));
+    counted.map_err(|retry_after| Rejection::of_refusal(over_rate(retry_after)))
+}
+
+fn over_rate(retry_after: Duration) -> Refusal {
+    Refusal::Quota {
+        quota: Quota::Rate,
+        retry_after,
+    }
+}
+
+/// What the status of such a problem asks for beside it.
+fn challenge(problem: &Problem) -> Option<(&'static str, String)> {
+    match problem.status {
+        401 => Some(("WWW-Authenticate", "Bearer".to_owned())),
+        // A bucket of a second's requests is never emptier than that.
+        429 => Some(("Retry-After", "1".to_owned())),
+        _ => None,
     }
 }
 
@@ -664,7 +707,10 @@ impl Edge {
                 let rejection = claim.check(&body).err().unwrap_or(rejection);
                 return self.turn_away(connection, rejection, head.id, Framing::None, intake, dirty);
             }
-            Goal::Publish => return self.publish(connection, &head, &Bytes::from(body), intake, dirty),
+            Goal::Publish(tenant) => {
+                let message = (tenant.as_ref(), &*head, &Bytes::from(body));
+                return self.publish(connection, message, intake, dirty);
+            }
         };
         if !streams {
             return self.submit(connection, target, head, Bytes::from(body).into(), intake, dirty);
@@ -766,16 +812,34 @@ impl Edge {
             };
             return self.reply(connection, reply, framing, dirty);
         }
-        if later::name(path).is_some() && self.options.later.is_some() {
-            return self.begin_later(connection, asked, intake, dirty);
+        let whose = self.reader.whose(&mut asked.head);
+        if lambda::is_invoke(asked.head.path()) {
+            return self.begin_invoke(connection, (whose, asked), intake, dirty);
         }
-        if events::is_events(path) && self.options.later.is_some() {
-            return self.begin_events(connection, asked, intake, dirty);
+        let is_later = later::name(asked.head.path()).is_some() && self.options.later.is_some();
+        let is_event = events::is_events(asked.head.path()) && self.options.later.is_some();
+        let is_route = !is_later && !is_event && !asked.head.path().starts_with("/function/");
+        let whose = match whose.and_then(|whose| admitted(whose, is_route, intake.now)) {
+            Ok(whose) => whose,
+            Err(problem) => {
+                self.count(&problem);
+                let reply = Reply::Problem {
+                    header: challenge(&problem),
+                    problem,
+                    id,
+                    arrived: intake.now,
+                };
+                return self.reply(connection, reply, framing, dirty);
+            }
+        };
+        let tenant = whose.name();
+        if is_later {
+            return self.begin_later(connection, (tenant, asked), intake, dirty);
         }
-        if lambda::is_invoke(path) {
-            return self.begin_invoke(connection, asked, intake, dirty);
+        if is_event {
+            return self.begin_events(connection, (tenant, asked), intake, dirty);
         }
-        match self.reader.route(&mut asked.head) {
+        match self.reader.route(tenant, &mut asked.head) {
             Err(unrouted) => {
                 let Unrouted { problem, allow } = *unrouted;
                 self.count(&problem);
@@ -795,20 +859,20 @@ impl Edge {
     fn begin_later(
         &mut self,
         connection: &mut Connection,
-        mut asked: Asked,
+        (tenant, mut asked): (Option<&Name>, Asked),
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
         let head = &mut asked.head;
         let name = later::name(head.path()).unwrap_or_default().to_owned();
         let reader = &mut self.reader;
-        let found = reader.named(&name).and_then(|target| {
-            let function = name
+        let found = reader.named(tenant, &name).and_then(|target| {
+            let function: FunctionRef = name
                 .parse()
                 .map_err(|error: NameError| Problem::new(404, "function-name", error.to_string(), ""))?;
             let order = Order {
-                function,
-                callback: callback(self.options.later.as_ref(), head, reader)?,
+                function: function.of(tenant.cloned()),
+                callback: callback(self.options.later.as_ref(), tenant, head, reader)?,
             };
             Ok((target, order))
         });
@@ -842,14 +906,14 @@ impl Edge {
     fn begin_events(
         &mut self,
         connection: &mut Connection,
-        asked: Asked,
+        (tenant, asked): (Option<&Name>, Asked),
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
         let Asked { head, framing, waits } = asked;
         let (id, arrived) = (head.id, intake.now);
         let (problem, header) = if head.method() == "POST" {
-            match Incoming::new(Goal::Publish, head, framing, events::LARGEST) {
+            match Incoming::new(Goal::Publish(tenant.cloned()), head, framing, events::LARGEST) {
                 Ok(incoming) if framing == Framing::None => {
                     return self.pass(connection, incoming, true, false, intake, dirty);
                 }
@@ -873,8 +937,7 @@ impl Edge {
     fn publish(
         &mut self,
         connection: &mut Connection,
-        head: &Head,
-        body: &Bytes,
+        message: (Option<&Name>, &Head, &Bytes),
         intake: &Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
@@ -882,9 +945,9 @@ impl Edge {
             return;
         };
         connection.phase = Phase::Working;
-        let (id, arrived) = (head.id, intake.now);
+        let (id, arrived) = (message.1.id, intake.now);
         let (here, client) = ((self.core, &self.kept), (connection.token, arrived));
-        match later.publish(head, body, &mut self.reader, here, client) {
+        match later.publish(message, &mut self.reader, here, client) {
             Ok(()) => connection.in_work = true,
             Err(problem) => {
                 self.count(&problem);
@@ -941,6 +1004,7 @@ impl Edge {
         &mut self,
         connection: &mut Connection,
         later: &Later,
+        target: &Target,
         (order, head, mut body): (Order, Box<Head>, Bytes),
         intake: &Intake<'_>,
         dirty: &mut Vec<u64>,
@@ -948,7 +1012,10 @@ impl Edge {
         connection.phase = Phase::Working;
         let (id, arrived) = (head.id, intake.now);
         if let Some(invoke) = &connection.invoke {
-            if let Err(rejection) = invoke.check_payload(&body) {
+            let checked = invoke
+                .check_payload(&body)
+                .and_then(|()| within_rate(target, arrived));
+            if let Err(rejection) = checked {
                 return self.turn_away(connection, rejection, id, Framing::None, intake, dirty);
             }
             if body.is_empty() {
@@ -978,7 +1045,7 @@ impl Edge {
     fn begin_invoke(
         &mut self,
         connection: &mut Connection,
-        asked: Asked,
+        (whose, asked): (Result<Whose, Problem>, Asked),
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
@@ -988,8 +1055,23 @@ impl Edge {
             waits,
         } = asked;
         let id = head.id;
-        let claim = match self.options.keys.claim(&head, SystemTime::now()) {
-            Ok(claim) => claim,
+        let known = whose.map_err(|problem| Rejection::of_problem(&problem));
+        // Who has shown a token needs no signature; a key's tenant goes before that of the host.
+        let known = known.and_then(|whose| {
+            let claim = match &whose {
+                Whose::Token(_) => None,
+                _ => self.options.keys.claim(&head, SystemTime::now())?,
+            };
+            match claim {
+                Some(claim) => Ok((claim.tenant().cloned(), Some(claim))),
+                None => match whose.may_ask(false) {
+                    Ok(()) => Ok((whose.name().cloned(), None)),
+                    Err(problem) => Err(Rejection::of_problem(&problem)),
+                },
+            }
+        });
+        let (tenant, claim) = match known {
+            Ok(known) => known,
             Err(rejection) => return self.turn_away(connection, rejection, id, framing, intake, dirty),
         };
         if claim.is_some() {
@@ -1003,13 +1085,18 @@ impl Edge {
             let rejected = |problem: Problem| Rejection::of_problem(&problem);
             let target = self
                 .reader
-                .named(&invoke.function.to_string())
+                .named(tenant.as_ref(), &invoke.function.to_string())
                 .map_err(rejected)?;
             let order = match invoke.kind {
                 Kind::Event => Some(Order {
-                    function: invoke.function.clone(),
-                    callback: callback(self.options.later.as_ref(), &head, &mut self.reader)
-                        .map_err(rejected)?,
+                    function: invoke.function.clone().of(tenant.clone()),
+                    callback: callback(
+                        self.options.later.as_ref(),
+                        tenant.as_ref(),
+                        &head,
+                        &mut self.reader,
+                    )
+                    .map_err(rejected)?,
                 }),
                 _ => None,
             };
@@ -1121,8 +1208,8 @@ impl Edge {
         if let (Some(order), Some(later), Body::Whole(body)) =
             (connection.later.take(), self.options.later.clone(), &body)
         {
-            let body = body.clone();
-            return self.keep(connection, &later, (*order, head, body), intake, dirty);
+            let kept = (*order, head, body.clone());
+            return self.keep(connection, &later, &target, kept, intake, dirty);
         }
         connection.phase = Phase::Working;
         let (id, arrived) = (head.id, intake.now);
@@ -1136,7 +1223,15 @@ impl Edge {
         ));
         request.streams = connection.invoke.is_none() && request.target.streams();
         if let Some(invoke) = &connection.invoke
-            && let Err(reply) = invoke::prepare(invoke, &mut request)
+            && let Err(reply) = invoke::prepare(invoke, &mut request).and_then(|()| {
+                within_rate(&request.target, arrived).map_err(|rejection| {
+                    Box::new(Reply::Rejection {
+                        rejection,
+                        id,
+                        arrived,
+                    })
+                })
+            })
         {
             connection.invoke = None;
             if let Reply::Rejection { rejection, .. } = &*reply {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use calls::{CallId, Callback, CallbackError, Calls, Request, SubmitError, Timestamp};
-use contract::{CoreId, FunctionRef, Head, Problem, RequestId};
+use contract::{CoreId, FunctionRef, Head, Name, Problem, RequestId};
 use crossbeam_queue::SegQueue;
 use dispatcher::Reader;
 use std::{
@@ -89,6 +89,7 @@ pub(crate) fn script(name: &str) -> usize {
 /// Whom a request wants to have its outcome told, if that may be.
 pub(crate) fn callback(
     later: Option<&Later>,
+    tenant: Option<&Name>,
     head: &Head,
     reader: &mut Reader,
 ) -> Result<Option<Callback>, Problem> {
@@ -117,7 +118,7 @@ pub(crate) fn callback(
         Some(_) => Ok(Some(callback)),
         None => {
             if let Callback::Function { function, .. } = &callback {
-                let found = reader.named(&function.to_string());
+                let found = reader.named(tenant, &function.to_string());
                 found.map_err(|problem| malformed(problem.detail))?;
             }
             Ok(Some(callback))
@@ -139,7 +140,7 @@ impl Later {
         let id = CallId(head.id);
         let target = match head.target().strip_prefix(ASYNC) {
             Some(rest) => format!("{FUNCTION}{rest}"),
-            None => format!("{FUNCTION}{function}"),
+            None => format!("{FUNCTION}{}", function.local()),
         };
         let mut headers: Vec<_> = head
             .headers()

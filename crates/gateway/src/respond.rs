@@ -273,11 +273,7 @@ const PLATFORM: &str = "platform";
 
 /// When to try again, as the `Retry-After` header says it: in whole seconds.
 pub(crate) fn retry(refusal: Refusal) -> (&'static str, String) {
-    let after = match refusal {
-        Refusal::QueueFull { retry_after } => retry_after,
-        _ => Duration::from_secs(1),
-    };
-    ("Retry-After", after.as_secs().max(1).to_string())
+    ("Retry-After", refusal.retry_after().as_secs().max(1).to_string())
 }
 
 fn problem_response(

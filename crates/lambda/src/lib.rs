@@ -21,7 +21,7 @@ mod signature;
 pub use outcome::{Log, Outcome, REQUEST_ID, request_uuid};
 pub use rejection::Rejection;
 pub use request::{Invoke, Kind, MAX_EVENT, MAX_PAYLOAD, is_invoke};
-pub use signature::{Claim, Keys, Secret};
+pub use signature::{Claim, Key, Keys, Secret};
 
 /// How much of an invocation's log `LogType: Tail` returns, in bytes.
 pub const LOG_TAIL: usize = 4 << 10;

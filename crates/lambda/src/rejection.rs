@@ -106,6 +106,8 @@ impl Rejection {
             hint => format!("{}; {hint}", problem.detail),
         };
         match problem.status {
+            401 => Self::new(403, "UnrecognizedClientException", message),
+            403 => Self::new(403, "AccessDeniedException", message),
             404 => Self::new(404, "ResourceNotFoundException", message),
             413 => Self::new(413, "RequestTooLargeException", message),
             429 => Self {
@@ -121,8 +123,8 @@ impl Rejection {
     pub fn of_refusal(refusal: Refusal) -> Self {
         let Problem { detail, hint, .. } = Problem::of_refusal(refusal);
         match refusal {
-            Refusal::QueueFull { retry_after } => Self {
-                retry_after: Some(retry_after.as_secs().max(1)),
+            Refusal::QueueFull { .. } | Refusal::Quota { .. } => Self {
+                retry_after: Some(refusal.retry_after().as_secs().max(1)),
                 ..Self::new(
                     429,
                     "TooManyRequestsException",

@@ -169,6 +169,9 @@ fn function(name: &str, qualifier: Option<&str>) -> Result<FunctionRef, Rejectio
     let mut function: FunctionRef = own
         .parse()
         .map_err(|error| invalid(format!("is not one: {error}")))?;
+    if function.tenant.is_some() {
+        return Err(invalid("has a slash in it".into()));
+    }
     function.qualifier = match qualifier {
         // What is deployed last is what the alias `live` names.
         None | Some("$LATEST") => None,

@@ -10,7 +10,7 @@
 //! (`%3A` is signed as `%253A`); only S3's are not.
 
 use crate::Rejection;
-use contract::Head;
+use contract::{Head, Name};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde::{Deserialize, Deserializer, de};
@@ -80,11 +80,27 @@ impl<'de> Deserialize<'de> for Secret {
 
 /// The access keys with which requests may be signed, by their ids. Without any, every request is taken, signed or not.
 #[derive(Debug, Default)]
-pub struct Keys(HashMap<String, Secret>);
+pub struct Keys(HashMap<String, Key>);
 
-impl FromIterator<(String, Secret)> for Keys {
-    fn from_iter<T: IntoIterator<Item = (String, Secret)>>(keys: T) -> Self {
-        Self(keys.into_iter().collect())
+/// The secret of an access key, and whose requests it signs.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// What its holder signs with.
+    pub secret: Secret,
+    /// The tenant; `None` is the node's own.
+    pub tenant: Option<Name>,
+}
+
+impl From<Secret> for Key {
+    /// A key of the node's own tenant.
+    fn from(secret: Secret) -> Self {
+        Self { secret, tenant: None }
+    }
+}
+
+impl<K: Into<Key>> FromIterator<(String, K)> for Keys {
+    fn from_iter<T: IntoIterator<Item = (String, K)>>(keys: T) -> Self {
+        Self(keys.into_iter().map(|(id, key)| (id, key.into())).collect())
     }
 }
 
@@ -102,14 +118,15 @@ impl Keys {
         let date = Date::read(head)?;
         let scope = said.credential.scope(service, date.text)?;
         // The ids are no secrets: whoever looks for one is told that it is none.
-        let secret = self
+        let key = self
             .0
             .get(said.credential.id)
             .ok_or_else(Rejection::unknown_key)?;
         date.check(now)?;
         let canonical = canonical(head, said.signed)?;
         Ok(Claim {
-            mac: signing_mac(secret, &said.credential),
+            mac: signing_mac(&key.secret, &said.credential),
+            tenant: key.tenant.clone(),
             canonical,
             to_sign: format!("{ALGORITHM}\n{}\n{scope}\n", date.text),
             signature: said.signature,
@@ -126,6 +143,7 @@ pub struct Claim {
     /// The string to sign but for its last line, the canonical request's digest.
     to_sign: String,
     signature: [u8; 32],
+    tenant: Option<Name>,
 }
 
 impl fmt::Debug for Claim {
@@ -135,6 +153,11 @@ impl fmt::Debug for Claim {
 }
 
 impl Claim {
+    /// Whose key it names; `None` is the node's own tenant.
+    pub fn tenant(&self) -> Option<&Name> {
+        self.tenant.as_ref()
+    }
+
     /// Whether the holder of the key signed the head with this payload. Takes as long for a bad signature as for a good one.
     pub fn check(&self, payload: &[u8]) -> Result<(), Rejection> {
         let request = Sha256::new()

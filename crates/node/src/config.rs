@@ -1,12 +1,12 @@
 //! What a node can be told: defaults, then the file, then the command line.
 
 use crate::CallOptions;
-use contract::ByteSize;
+use contract::{ByteSize, Name};
 use figment::{
     Figment,
     providers::{Format as _, Serialized, Toml},
 };
-use lambda::{Keys, Secret};
+use lambda::{Key, Keys, Secret};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
@@ -72,6 +72,8 @@ pub struct KeyOptions {
     pub secret: Option<Secret>,
     /// the file that holds it, which nobody but its owner may read.
     pub secret_file: Option<PathBuf>,
+    /// The tenant whose functions it invokes; the node's own, when absent.
+    pub tenant: Option<Name>,
 }
 
 /// Where TLS is spoken: all of it, or nothing. Keys of `[tls]` in the configuration file.
@@ -234,7 +236,11 @@ impl LambdaOptions {
             if !ids.insert(&key.id) {
                 return Err(key.wrong("is there twice: give each key an id of its own"));
             }
-            Ok((key.id.clone(), key.load()?))
+            let whole = Key {
+                secret: key.load()?,
+                tenant: key.tenant.clone(),
+            };
+            Ok((key.id.clone(), whole))
         });
         Ok(Arc::new(keys.collect::<Result<Keys, _>>()?))
     }

@@ -4,7 +4,7 @@
 use crate::{callbacks::Courier, schedules::Schedules};
 use bytes::Bytes;
 use calls::{Attempt, CallId, Callback, Calls, Finished, Outcome, Response, SubmitError, Timestamp, Verdict};
-use contract::{Head, HeadBuilder, Log};
+use contract::{Head, HeadBuilder, Log, Name};
 use crossbeam_queue::SegQueue;
 use dispatcher::Reader;
 use gateway::{Later, events::Cause};
@@ -133,6 +133,8 @@ struct Desk {
 /// An attempt that has ended.
 struct Ended {
     finished: Finished,
+    /// Whose function ran; `None` is the node's own tenant.
+    tenant: Option<Name>,
     /// The functions that the event which made it has come through, if an event made it.
     hops: Option<u32>,
     /// It was a function's: there is room for another.
@@ -301,7 +303,7 @@ impl Work {
         let mut made = Vec::new();
         for one in ended.iter_mut() {
             let Some(hops) = one.hops else { continue };
-            match answers(&one.finished, hops, &self.later, &mut self.reader) {
+            match answers(one, hops, &self.later, &mut self.reader) {
                 Ok(calls) if calls.is_empty() => one.hops = None,
                 Ok(calls) => made.push((one, calls)),
                 Err(reason) => {
@@ -404,6 +406,7 @@ impl Work {
             };
             desk.ended.push(Ended {
                 finished,
+                tenant: None,
                 hops: None,
                 ran: false,
             });
@@ -413,9 +416,15 @@ impl Work {
 
     fn attempt(&mut self, attempt: Attempt) {
         let Attempt { id, number, request } = attempt;
-        let name = request.function.to_string();
+        let (tenant, name) = (
+            request.function.tenant.clone(),
+            request.function.local().to_string(),
+        );
         let begun = Instant::now();
-        let found = self.reader.named(&name).map_err(|problem| (problem.detail, true));
+        let found = self
+            .reader
+            .named(tenant.as_ref(), &name)
+            .map_err(|problem| (problem.detail, true));
         let found = found.and_then(|target| {
             let limit = target.grant().limits.request_body;
             // What is asked for from outside was measured at the door; an answer that becomes a request was not.
@@ -438,6 +447,7 @@ impl Work {
                 };
                 self.desk.ended.push(Ended {
                     finished,
+                    tenant,
                     hops: None,
                     ran: true,
                 });
@@ -469,6 +479,7 @@ impl Work {
             };
             desk.ended.push(Ended {
                 finished,
+                tenant,
                 hops,
                 ran: true,
             });
@@ -489,7 +500,11 @@ fn hops(request: &calls::Request) -> Option<u32> {
 
 /// The calls that the answer to an event makes, if it is an event; why it cannot make them.
 fn answers(
-    one: &Finished,
+    Ended {
+        finished: one,
+        tenant,
+        ..
+    }: &Ended,
     hops: u32,
     later: &Later,
     reader: &mut Reader,
@@ -512,7 +527,7 @@ fn answers(
     let events: Vec<_> = message.events.into_iter().map(further).collect();
     let kinds: Vec<_> = events.iter().map(|event| event.kind().to_owned()).collect();
     let calls = later
-        .calls_of(events, Cause::Answer(one.id), None, reader)
+        .calls_of(events, Cause::Answer(one.id), (tenant.as_ref(), None), reader)
         .map_err(|error| error.to_string())?;
     if calls.is_empty() {
         tracing::debug!(call = %one.id, ?kinds, "no function wants the event that a function answered");

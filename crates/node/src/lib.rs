@@ -27,6 +27,7 @@ mod schedules;
 pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
 
+use admin::Audit;
 use callbacks::Courier;
 use contract::{ByteSize, Engine, PrepareError, Service};
 use cores::Common;
@@ -59,6 +60,7 @@ use telemetry::{
     metrics::Metrics,
     otlp::{Exporter, Tracer},
 };
+use tenants::Tenants;
 use tokio::{
     runtime::{Builder, Runtime},
     sync::oneshot,
@@ -201,6 +203,9 @@ impl Node {
         let registry = Registry::open(store.clone(), &config.data, engines.clone(), options)
             .map_err(|error| Error::Registry(error.to_string()))?;
         let registry = Arc::new(registry);
+        let tenants = Tenants::open(store.clone()).map_err(|error| data_error(error.to_string()))?;
+        let tenants = Arc::new(tenants);
+        let audit = Audit::open(&config.data).map_err(|error| data_error(error.to_string()))?;
         let agenda = Agenda::default();
         let schedules =
             Schedules::open(store.clone(), agenda.clone()).map_err(|error| data_error(error.to_string()))?;
@@ -212,6 +217,7 @@ impl Node {
         let dispatcher = Arc::new(Dispatcher::new(
             shared.clone(),
             services,
+            tenants.published(),
             metrics.clone(),
             logs.clone(),
         ));
@@ -302,6 +308,8 @@ impl Node {
         let ready = dispatcher.ready();
         let state = admin::State {
             registry,
+            tenants,
+            audit,
             logs: logs.clone(),
             calls: Some(calls),
             agenda,

@@ -147,7 +147,7 @@ impl Schedules {
         for (application, found) in &snapshot.applications {
             for trigger in found.schedules.iter().filter(|trigger| trigger.enabled) {
                 let when = trigger.when();
-                let key = triggers::key(application.as_str(), trigger.function.as_str(), &when);
+                let key = triggers::key(&application.to_string(), trigger.function.as_str(), &when);
                 match trigger.timing() {
                     Ok(timing) => drop(self.known.insert(
                         key,
@@ -185,7 +185,7 @@ impl Schedule {
         let FunctionId {
             application,
             function,
-        } = &self.function;
+        } = self.function.local();
         let id = Cause::Schedule(key, due).call(0, &self.function);
         let source = format!("/{application}/{function}/schedule");
         let event = scheduled(id.to_string(), &source, &self.when, due, &self.payload).with_hops(0);

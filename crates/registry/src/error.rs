@@ -1,5 +1,6 @@
 use contract::{
-    ByteSize, Digest, FunctionId, Name, PrepareError, Problem, Qualifier, StoreError, VersionNumber,
+    ApplicationId, ByteSize, Digest, FunctionId, FunctionRef, Name, PrepareError, Problem, Qualifier,
+    StoreError, VersionNumber,
 };
 use std::{io, path::PathBuf};
 
@@ -9,10 +10,10 @@ use std::{io, path::PathBuf};
 pub enum Error {
     /// No such application.
     #[error("there is no application `{0}` on this node")]
-    UnknownApplication(Name),
+    UnknownApplication(ApplicationId),
     /// No such function.
     #[error("there is no function `{0}` on this node")]
-    UnknownFunction(String),
+    UnknownFunction(FunctionRef),
     /// A function's name without its application, and several applications have one.
     #[error("several applications have a function `{function}`")]
     AmbiguousFunction {
@@ -44,7 +45,7 @@ pub enum Error {
     LiveAlias(FunctionId),
     /// A version or alias was given where a whole function is meant.
     #[error("`{0}` names one version, but the whole function is meant here")]
-    Unqualified(String),
+    Unqualified(FunctionRef),
     /// The deployment names no code for a function, or code for a function that is not in the manifest.
     #[error("{0}")]
     CodeMap(String),
@@ -94,6 +95,14 @@ pub enum Error {
         /// `http`, `s3` or both.
         services: String,
     },
+    /// A tenant's function asks for what listens on this machine alone.
+    #[error("`{function}` asks for the host `{host}`, which is this machine itself")]
+    GrantForbidden {
+        /// The function.
+        function: FunctionId,
+        /// The host.
+        host: String,
+    },
     /// No such engine here.
     #[error("`{function}` asks for the engine `{engine}`, and this node has {available}")]
     EngineUnavailable {
@@ -112,13 +121,24 @@ pub enum Error {
         /// The one that is there.
         other: String,
         /// Whose it is.
-        application: Name,
+        application: ApplicationId,
     },
     /// Somebody else changed the application at the same time.
     #[error(
         "the application `{0}` was changed by somebody else at the same time, and this change was not made"
     )]
-    Conflict(Name),
+    Conflict(ApplicationId),
+    /// The tenant may have no more functions.
+    #[error("there would be {functions} functions, and this tenant may have {limit}")]
+    FunctionQuota {
+        /// How many there would be.
+        functions: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The tenant was deleted meanwhile.
+    #[error("there is no tenant `{0}` on this node")]
+    UnknownTenant(Name),
     /// A version's code cannot be made ready to run.
     #[error("version {version} of `{function}` cannot be made ready to run: {reason}")]
     ImageUnavailable {
@@ -166,6 +186,39 @@ fn list<T: ToString>(items: &[T]) -> String {
 }
 
 impl Error {
+    /// The error in the names that a tenant knows.
+    pub fn local(mut self) -> Self {
+        match &mut self {
+            Self::UnknownApplication(application)
+            | Self::Conflict(application)
+            | Self::RouteConflict { application, .. } => *application = application.local(),
+            Self::UnknownFunction(reference) | Self::Unqualified(reference) => *reference = reference.local(),
+            Self::AmbiguousFunction { candidates, .. } => {
+                candidates.iter_mut().for_each(|one| *one = one.local());
+            }
+            Self::UnknownVersion { function, .. }
+            | Self::NoEarlierVersion { function, .. }
+            | Self::LiveAlias(function)
+            | Self::CodeRefused { function, .. }
+            | Self::MemoryTooSmall { function, .. }
+            | Self::GrantsUnavailable { function, .. }
+            | Self::GrantForbidden { function, .. }
+            | Self::EngineUnavailable { function, .. }
+            | Self::ImageUnavailable { function, .. } => *function = function.local(),
+            Self::CodeMap(_)
+            | Self::CodeMissing(_)
+            | Self::DigestMismatch { .. }
+            | Self::CodeTooLarge { .. }
+            | Self::Manifest(_)
+            | Self::FunctionQuota { .. }
+            | Self::UnknownTenant(_)
+            | Self::Record { .. }
+            | Self::Store(_)
+            | Self::Disk { .. } => {}
+        }
+        self
+    }
+
     /// The error as a client reads it.
     pub fn problem(&self) -> Problem {
         let (status, code, hint) = match self {
@@ -193,6 +246,17 @@ impl Error {
                 409,
                 "version-none-earlier",
                 "see its versions with `millpond describe`".to_owned(),
+            ),
+            Self::FunctionQuota { .. } => (
+                409,
+                "quota-functions",
+                "delete some, or ask the node's operator to raise the quota: `millpond tenant update`"
+                    .to_owned(),
+            ),
+            Self::UnknownTenant(_) => (
+                404,
+                "tenant-unknown",
+                "see the tenants with `millpond tenant list`".to_owned(),
             ),
             Self::LiveAlias(_) => (
                 409,
@@ -245,6 +309,11 @@ impl Error {
                     ),
                 )
             }
+            Self::GrantForbidden { .. } => (
+                422,
+                "grant-forbidden",
+                "remove the grant: functions of tenants reach other machines only".to_owned(),
+            ),
             Self::EngineUnavailable { .. } => (
                 422,
                 "engine-unavailable",

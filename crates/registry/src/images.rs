@@ -75,7 +75,7 @@ impl Kept {
     }
 
     fn folder(&self, function: &FunctionId) -> PathBuf {
-        self.functions.join(function.to_string())
+        self.functions.join(function.file_name())
     }
 
     fn own_artefacts(&self, function: &FunctionId) -> String {
@@ -285,8 +285,11 @@ impl Images {
             // Nobody writes there meanwhile.
             let _compiling = self.compiling.lock();
             for entry in fs::read_dir(&kept.functions).into_iter().flatten().flatten() {
-                let function = entry.file_name().to_str().and_then(|name| name.parse().ok());
-                match function.and_then(|function: FunctionId| used.get(&function)) {
+                let name = entry.file_name();
+                let function = name
+                    .to_str()
+                    .and_then(|name| FunctionId::from_file_name(name).ok());
+                match function.and_then(|function| used.get(&function)) {
                     Some(code) => Files::at(entry.path(), "").collect(age, &|digest| code.contains(&digest)),
                     None => remove_folder(&entry.path()),
                 }

@@ -15,7 +15,7 @@
 //! | `pieces/ENGINE-FINGERPRINT/APPLICATION.FUNCTION/pieces` | what the last compile of a large module left for the next of the same function |
 //! | beside it: `SHA256` | an artefact that was compiled with pieces, which is that function's alone |
 //! | key `artefact/ENGINE/FINGERPRINT/[APPLICATION.FUNCTION/]SHA256` | the digest of that file: what does not match it is never mapped |
-//! | key `counter/APPLICATION` | the last version number of each function it ever had; never deleted |
+//! | key `counter/APPLICATION` (here and below `TENANT/APPLICATION` for a tenant's) | the last version number of each function it ever had; never deleted |
 //! | key `version/APPLICATION/FUNCTION/NUMBER` | one immutable version: its code's digest and its settings |
 //! | key `application/APPLICATION` | which versions there are, which aliases, which routes |
 //!
@@ -47,7 +47,7 @@ pub use disk::Stored;
 pub use error::Error;
 pub use plan::{Action, Difference, FunctionChange, Plan};
 pub use record::{LIVE, Settings};
-pub use registry::{Options, Registry};
+pub use registry::{Admit, Options, Registry};
 pub use snapshot::{Application, Function, Snapshot, Version};
 
 #[cfg(test)]

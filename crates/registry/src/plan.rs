@@ -1,7 +1,7 @@
 //! What a deployment would change. Pure: a manifest and a snapshot in, a plan out.
 
 use crate::{Application, Error, Settings, Version};
-use contract::{Digest, Engine, FunctionId, Name, Revision, VersionNumber};
+use contract::{ApplicationId, Digest, Engine, FunctionId, Name, Revision, VersionNumber, is_own_address};
 use manifest::{CloudEventsTrigger, HttpTrigger, Manifest, ScheduleTrigger, Triggers};
 use serde_json::Value;
 use std::{
@@ -13,7 +13,7 @@ use std::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The application.
-    pub application: Name,
+    pub application: ApplicationId,
     /// Of a plan: the revision that it was made against. Of a deployment: the one that it made.
     pub revision: Revision,
     /// One for each function that the manifest has or the application had, by name.
@@ -88,6 +88,7 @@ pub(crate) type Wanted = BTreeMap<Name, (Settings, Digest)>;
 
 /// Reads what the manifest asks for, if this node can give it.
 pub(crate) fn wanted(
+    application: &ApplicationId,
     manifest: &Manifest,
     code: &BTreeMap<Name, Digest>,
     engines: &[Arc<dyn Engine>],
@@ -102,7 +103,6 @@ pub(crate) fn wanted(
             "`code` names `{name}`, which is not a function of the manifest"
         )));
     }
-    let application = &manifest.application.name;
     let one = |(name, function): (&Name, &manifest::Function)| {
         let id = || FunctionId {
             application: application.clone(),
@@ -121,6 +121,15 @@ pub(crate) fn wanted(
             return Err(Error::GrantsUnavailable {
                 function: id(),
                 services: services.join(", "),
+            });
+        }
+        // What listens on this machine alone, the control API above all, takes whoever reaches it for one of the house.
+        if application.tenant.is_some()
+            && let Some(grant) = function.grants.http.iter().find(|grant| is_own(&grant.host))
+        {
+            return Err(Error::GrantForbidden {
+                function: id(),
+                host: grant.host.clone(),
             });
         }
         let engine = match function.engine {
@@ -147,9 +156,15 @@ pub(crate) fn wanted(
     manifest.function.iter().map(one).collect()
 }
 
+/// Whether a granted host is this machine. A name that leads to it opens nothing, whoever was granted it.
+fn is_own(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(is_own_address)
+}
+
 /// Compares what is wanted with what is live.
 pub(crate) fn plan(
-    application: &Name,
+    application: &ApplicationId,
     wanted: &Wanted,
     triggers: &Triggers,
     current: Option<&Application>,

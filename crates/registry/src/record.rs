@@ -3,7 +3,8 @@
 
 use crate::Error;
 use contract::{
-    Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, SecretName, Template, VersionNumber,
+    ApplicationId, Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, SecretName, Template,
+    VersionNumber,
 };
 use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -19,15 +20,15 @@ pub(crate) const APPLICATIONS: &str = "application/";
 pub(crate) const VERSIONS: &str = "version/";
 pub(crate) const ARTEFACTS: &str = "artefact/";
 
-pub(crate) fn application_key(application: &Name) -> String {
+pub(crate) fn application_key(application: &ApplicationId) -> String {
     format!("{APPLICATIONS}{application}")
 }
 
-pub(crate) fn counter_key(application: &Name) -> String {
+pub(crate) fn counter_key(application: &ApplicationId) -> String {
     format!("counter/{application}")
 }
 
-pub(crate) fn version_key(application: &Name, function: &Name, number: VersionNumber) -> String {
+pub(crate) fn version_key(application: &ApplicationId, function: &Name, number: VersionNumber) -> String {
     format!("{VERSIONS}{application}/{function}/{number}")
 }
 

@@ -8,13 +8,13 @@ use crate::{
     snapshot::unknown_version,
 };
 use contract::{
-    ByteSize, Digest, Engine, Entry, Expect, FunctionId, FunctionRef, Image, Name, Qualifier, Revision,
-    Store, StoreError, VersionNumber,
+    ApplicationId, ByteSize, Digest, Engine, Entry, Expect, FunctionId, FunctionRef, Image, Name, Qualifier,
+    Revision, Store, StoreError, VersionNumber,
 };
 use manifest::Manifest;
 use parking_lot::{Mutex, RwLock};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     io::Read,
     num::NonZeroU32,
     path::Path,
@@ -54,6 +54,12 @@ impl Default for Options {
     }
 }
 
+/// Whether a tenant may have so many functions.
+pub type Admit<'a> = &'a dyn Fn(usize) -> Result<(), Error>;
+
+/// How many uploads of a tenant are remembered until they are deployed.
+const UPLOADS: usize = 1024;
+
 type Subscriber = Box<dyn Fn(&Arc<Snapshot>) + Send>;
 
 /// What is deployed on this node. See the crate's introduction.
@@ -64,6 +70,8 @@ pub struct Registry {
     published: RwLock<Arc<Snapshot>>,
     /// Who is told; also the lock under which everything changes.
     changing: Mutex<Vec<Subscriber>>,
+    /// What tenants uploaded and may deploy, the oldest first: whoever only knows a digest does not get the code.
+    uploads: Mutex<BTreeMap<Name, VecDeque<Digest>>>,
     stop: Arc<AtomicBool>,
     loader: Option<JoinHandle<()>>,
 }
@@ -94,6 +102,7 @@ impl Registry {
             options,
             published: RwLock::new(Arc::clone(&snapshot)),
             changing: Mutex::new(Vec::new()),
+            uploads: Mutex::default(),
             stop: Arc::clone(&stop),
             loader: None,
         };
@@ -144,27 +153,98 @@ impl Registry {
         Ok(stored)
     }
 
+    /// As [`Registry::put_code`], for a tenant: who tells nobody what others uploaded.
+    pub fn put_code_for(
+        &self,
+        tenant: Option<&Name>,
+        digest: Digest,
+        reader: &mut dyn Read,
+    ) -> Result<Stored, Error> {
+        let stored = self.put_code(digest, reader)?;
+        let Some(tenant) = tenant else { return Ok(stored) };
+        let known = self.has_code(&self.snapshot(), Some(tenant), digest);
+        let mut uploads = self.uploads.lock();
+        let its = uploads.entry(tenant.clone()).or_default();
+        its.retain(|known| *known != digest);
+        its.push_back(digest);
+        if its.len() > UPLOADS {
+            its.pop_front();
+        }
+        Ok(if known { Stored::Known } else { Stored::New })
+    }
+
+    /// Whether code is here that this tenant has shown to have.
+    fn has_code(&self, snapshot: &Snapshot, tenant: Option<&Name>, digest: Digest) -> bool {
+        let deployed = || {
+            let functions = snapshot
+                .of_tenant(tenant)
+                .flat_map(|(_, application)| application.functions.values());
+            functions
+                .flat_map(|function| function.versions.values())
+                .any(|version| version.code == digest)
+        };
+        let uploaded = |tenant| {
+            let uploads = self.uploads.lock();
+            uploads.get(tenant).is_some_and(|its| its.contains(&digest))
+        };
+        self.code().contains(digest) && tenant.is_none_or(|tenant| uploaded(tenant) || deployed())
+    }
+
+    /// Runs something while nothing is deployed or deleted.
+    pub fn while_unchanged<T>(&self, act: impl FnOnce(&Snapshot) -> T) -> T {
+        let _changing = self.changing.lock();
+        act(&self.snapshot())
+    }
+
     fn code(&self) -> &CodeFiles {
         &self.images.code
     }
 
     /// What [`Registry::deploy`] would do.
     pub fn plan(&self, manifest: &Manifest, code: &BTreeMap<Name, Digest>) -> Result<Plan, Error> {
-        let wanted = plan::wanted(manifest, code, &self.images.engines(), &self.options.services)?;
-        let snapshot = self.snapshot();
-        self.check_routes(manifest, &snapshot)?;
-        self.plan_against(&snapshot, manifest, &wanted)
+        self.plan_for(None, manifest, code, &|_| Ok(()))
     }
 
-    fn plan_against(&self, snapshot: &Snapshot, manifest: &Manifest, wanted: &Wanted) -> Result<Plan, Error> {
-        let application = &manifest.application.name;
+    /// What [`Registry::deploy_for`] would do.
+    pub fn plan_for(
+        &self,
+        tenant: Option<&Name>,
+        manifest: &Manifest,
+        code: &BTreeMap<Name, Digest>,
+        admit: Admit<'_>,
+    ) -> Result<Plan, Error> {
+        let application = application_of(tenant, manifest);
+        let wanted = self.wanted(&application, manifest, code)?;
+        let snapshot = self.snapshot();
+        admit(functions_after(&snapshot, &application, &wanted))?;
+        check_routes(&application, manifest, &snapshot)?;
+        self.plan_against(&snapshot, &application, manifest, &wanted)
+    }
+
+    fn wanted(
+        &self,
+        application: &ApplicationId,
+        manifest: &Manifest,
+        code: &BTreeMap<Name, Digest>,
+    ) -> Result<Wanted, Error> {
+        let (engines, services) = (self.images.engines(), &self.options.services);
+        plan::wanted(application, manifest, code, &engines, services)
+    }
+
+    fn plan_against(
+        &self,
+        snapshot: &Snapshot,
+        application: &ApplicationId,
+        manifest: &Manifest,
+        wanted: &Wanted,
+    ) -> Result<Plan, Error> {
         let (counters, _) = self.counters(application)?;
         let next = |function: &Name| {
             let number = counters.0.get(function).copied().unwrap_or(0).checked_add(1)?;
             NonZeroU32::new(number).map(VersionNumber)
         };
         let current = snapshot.applications.get(application).map(|current| &**current);
-        let has_code = |digest| self.code().contains(digest);
+        let has_code = |digest| self.has_code(snapshot, application.tenant.as_ref(), digest);
         Ok(plan::plan(
             application,
             wanted,
@@ -175,26 +255,28 @@ impl Registry {
         ))
     }
 
-    fn check_routes(&self, manifest: &Manifest, snapshot: &Snapshot) -> Result<(), Error> {
-        let others = snapshot
-            .applications
-            .iter()
-            .filter(|(name, _)| **name != manifest.application.name);
-        routes::check(
-            &manifest.trigger.http,
-            others.map(|(name, other)| (name, other.triggers.as_slice())),
-        )
-    }
-
     /// Makes the node serve what the manifest says, all at once: new versions where code or settings differ, no more
     /// than the manifest's functions, its routes. `code` names each function's code, which has been uploaded.
     pub fn deploy(&self, manifest: &Manifest, code: &BTreeMap<Name, Digest>) -> Result<Plan, Error> {
-        let wanted = plan::wanted(manifest, code, &self.images.engines(), &self.options.services)?;
-        let application = &manifest.application.name;
+        self.deploy_for(None, manifest, code, &|_| Ok(()))
+    }
+
+    /// The same for a tenant. `admit` is asked whether the tenant may have so many functions, at first and again when nothing
+    /// else can change any more.
+    pub fn deploy_for(
+        &self,
+        tenant: Option<&Name>,
+        manifest: &Manifest,
+        code: &BTreeMap<Name, Digest>,
+        admit: Admit<'_>,
+    ) -> Result<Plan, Error> {
+        let application = &application_of(tenant, manifest);
+        let wanted = self.wanted(application, manifest, code)?;
         let plan = {
             let snapshot = self.snapshot();
-            self.check_routes(manifest, &snapshot)?;
-            self.plan_against(&snapshot, manifest, &wanted)?
+            admit(functions_after(&snapshot, application, &wanted))?;
+            check_routes(application, manifest, &snapshot)?;
+            self.plan_against(&snapshot, application, manifest, &wanted)?
         };
         if !plan.missing_code.is_empty() {
             return Err(Error::CodeMissing(plan.missing_code));
@@ -207,7 +289,8 @@ impl Registry {
         if current.map_or(Revision(0), |current| current.revision) != plan.revision {
             return Err(Error::Conflict(application.clone()));
         }
-        self.check_routes(manifest, &snapshot)?;
+        admit(functions_after(&snapshot, application, &wanted))?;
+        check_routes(application, manifest, &snapshot)?;
         if plan.is_unchanged() {
             return Ok(plan);
         }
@@ -300,7 +383,7 @@ impl Registry {
         }
     }
 
-    fn counters(&self, application: &Name) -> Result<(CounterRecord, Expect), Error> {
+    fn counters(&self, application: &ApplicationId) -> Result<(CounterRecord, Expect), Error> {
         match self.store.get(&record::counter_key(application))? {
             Some(entry) => Ok((record::read(&entry)?, Expect::At(entry.revision))),
             None => Ok((CounterRecord::default(), Expect::Absent)),
@@ -324,7 +407,7 @@ impl Registry {
 
     fn write<T: serde::Serialize>(
         &self,
-        application: &Name,
+        application: &ApplicationId,
         key: &str,
         record: &T,
         expect: Expect,
@@ -342,7 +425,7 @@ impl Registry {
     fn publish(
         &self,
         subscribers: &[Subscriber],
-        application: &Name,
+        application: &ApplicationId,
         record: ApplicationRecord,
         new: &HashMap<(Name, VersionNumber), Arc<Version>>,
     ) -> Result<Revision, Error> {
@@ -385,7 +468,7 @@ impl Registry {
     }
 
     /// Deletes the records of versions that are no more, and what compilers kept of functions that are no more. What fails here, the next start collects.
-    fn forget(&self, application: &Name, before: Option<&Application>, after: &ApplicationRecord) {
+    fn forget(&self, application: &ApplicationId, before: Option<&Application>, after: &ApplicationRecord) {
         for (name, function) in before.iter().flat_map(|before| &before.functions) {
             let kept = after.functions.get(name).map(|function| &function.versions);
             let id = FunctionId {
@@ -413,7 +496,7 @@ impl Registry {
     /// Changes an application that is deployed.
     fn change(
         &self,
-        application: &Name,
+        application: &ApplicationId,
         edit: impl FnOnce(&Snapshot, &mut ApplicationRecord) -> Result<(), Error>,
     ) -> Result<Revision, Error> {
         let subscribers = self.changing.lock();
@@ -439,9 +522,8 @@ impl Registry {
         let id = self.whole_function(reference)?;
         let version = Qualifier::Version(number);
         let exact = FunctionRef {
-            application: Some(id.application.clone()),
-            function: id.function.clone(),
             qualifier: Some(version.clone()),
+            ..FunctionRef::from(&id)
         };
         self.snapshot().version(&exact)?.image()?;
         let mut before = None;
@@ -523,7 +605,7 @@ impl Registry {
     }
 
     /// Deletes an application with all that it has.
-    pub fn delete_application(&self, application: &Name) -> Result<(), Error> {
+    pub fn delete_application(&self, application: &ApplicationId) -> Result<(), Error> {
         let none = ApplicationRecord {
             functions: BTreeMap::new(),
             triggers: Vec::new(),
@@ -539,7 +621,7 @@ impl Registry {
 
     fn whole_function(&self, reference: &FunctionRef) -> Result<FunctionId, Error> {
         if reference.qualifier.is_some() {
-            return Err(Error::Unqualified(reference.to_string()));
+            return Err(Error::Unqualified(reference.clone()));
         }
         self.snapshot().function(reference).map(|(id, _)| id)
     }
@@ -583,13 +665,38 @@ impl Drop for Registry {
     }
 }
 
-fn functions(snapshot: &Snapshot) -> impl Iterator<Item = (&Name, &Name, &crate::Function)> {
+fn functions(snapshot: &Snapshot) -> impl Iterator<Item = (&ApplicationId, &Name, &crate::Function)> {
     snapshot.applications.iter().flat_map(|(application, found)| {
         found
             .functions
             .iter()
             .map(move |(name, function)| (application, name, function))
     })
+}
+
+fn application_of(tenant: Option<&Name>, manifest: &Manifest) -> ApplicationId {
+    ApplicationId {
+        tenant: tenant.cloned(),
+        name: manifest.application.name.clone(),
+    }
+}
+
+/// How many functions the tenant will have.
+fn functions_after(snapshot: &Snapshot, application: &ApplicationId, wanted: &Wanted) -> usize {
+    let others = snapshot
+        .of_tenant(application.tenant.as_ref())
+        .filter(|(id, _)| *id != application);
+    others.map(|(_, other)| other.functions.len()).sum::<usize>() + wanted.len()
+}
+
+/// Routes of one tenant must differ; those of two never meet.
+fn check_routes(application: &ApplicationId, manifest: &Manifest, snapshot: &Snapshot) -> Result<(), Error> {
+    let others: Vec<_> = snapshot
+        .of_tenant(application.tenant.as_ref())
+        .filter(|(id, _)| *id != application)
+        .map(|(id, other)| (id, other.triggers.as_slice()))
+        .collect();
+    routes::check(&manifest.trigger.http, others.iter().copied())
 }
 
 fn milliseconds_since_1970() -> u64 {
@@ -618,7 +725,7 @@ fn read_all(store: &dyn Store, images: &Arc<Images>) -> Result<Snapshot, Error> 
             .key
             .strip_prefix(APPLICATIONS)
             .unwrap_or_default()
-            .parse::<Name>();
+            .parse::<ApplicationId>();
         let name = name.map_err(|error| Error::Record {
             key: entry.key.clone(),
             reason: error.to_string(),

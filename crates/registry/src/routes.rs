@@ -1,7 +1,7 @@
-//! Routes of different applications on one node must not answer the same requests.
+//! Routes of different applications of one tenant must not answer the same requests.
 
 use crate::Error;
-use contract::Name;
+use contract::ApplicationId;
 use manifest::HttpTrigger;
 use std::collections::HashMap;
 
@@ -29,10 +29,10 @@ fn said(trigger: &HttpTrigger) -> String {
     )
 }
 
-/// Checks the routes that an application wants against those of all others.
+/// Checks the routes that an application wants against those of all others of its tenant.
 pub(crate) fn check<'a>(
     wanted: &'a [HttpTrigger],
-    others: impl Iterator<Item = (&'a Name, &'a [HttpTrigger])> + Clone,
+    others: impl Iterator<Item = (&'a ApplicationId, &'a [HttpTrigger])> + Clone,
 ) -> Result<(), Error> {
     let mut taken: Tables<'_> = HashMap::new();
     for trigger in others.clone().flat_map(|(_, triggers)| triggers) {

@@ -5,7 +5,9 @@ use crate::{
     images::{Images, LoadError},
     record::{ApplicationRecord, FunctionRecord, VersionRecord},
 };
-use contract::{Digest, FunctionId, FunctionRef, Grant, Image, Name, Qualifier, Revision, VersionNumber};
+use contract::{
+    ApplicationId, Digest, FunctionId, FunctionRef, Grant, Image, Name, Qualifier, Revision, VersionNumber,
+};
 use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
 use parking_lot::Mutex;
 use std::{
@@ -22,7 +24,7 @@ const FAILURE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// By name.
-    pub applications: BTreeMap<Name, Arc<Application>>,
+    pub applications: BTreeMap<ApplicationId, Arc<Application>>,
 }
 
 /// An application.
@@ -245,35 +247,55 @@ impl Application {
 
 impl Snapshot {
     /// The application of this name.
-    pub fn application(&self, name: &Name) -> Result<&Arc<Application>, Error> {
+    pub fn application(&self, name: &ApplicationId) -> Result<&Arc<Application>, Error> {
         self.applications
             .get(name)
             .ok_or_else(|| Error::UnknownApplication(name.clone()))
     }
 
+    /// The applications of a tenant, or with `None` those of the node's own.
+    pub fn of_tenant(
+        &self,
+        tenant: Option<&Name>,
+    ) -> impl Iterator<Item = (&ApplicationId, &Arc<Application>)> {
+        self.applications
+            .iter()
+            .filter(move |(id, _)| id.tenant.as_ref() == tenant)
+    }
+
     /// The function that is meant, whatever the qualifier.
     pub fn function(&self, reference: &FunctionRef) -> Result<(FunctionId, &Function), Error> {
-        let unknown = || match &reference.application {
-            Some(application) => Error::UnknownFunction(format!("{application}.{}", reference.function)),
-            None => Error::UnknownFunction(reference.function.to_string()),
+        let unknown = || {
+            let whole = FunctionRef {
+                qualifier: None,
+                ..reference.clone()
+            };
+            Error::UnknownFunction(whole)
         };
-        let in_application = |(application, found): (&Name, &Arc<Application>)| -> Option<FunctionId> {
-            found
-                .functions
-                .contains_key(&reference.function)
-                .then(|| FunctionId {
-                    application: application.clone(),
-                    function: reference.function.clone(),
-                })
-        };
+        let in_application =
+            |(application, found): (&ApplicationId, &Arc<Application>)| -> Option<FunctionId> {
+                found
+                    .functions
+                    .contains_key(&reference.function)
+                    .then(|| FunctionId {
+                        application: application.clone(),
+                        function: reference.function.clone(),
+                    })
+            };
         let mut found: Vec<FunctionId> = match &reference.application {
             Some(name) => self
                 .applications
-                .get_key_value(name)
+                .get_key_value(&ApplicationId {
+                    tenant: reference.tenant.clone(),
+                    name: name.clone(),
+                })
                 .and_then(in_application)
                 .into_iter()
                 .collect(),
-            None => self.applications.iter().filter_map(in_application).collect(),
+            None => self
+                .of_tenant(reference.tenant.as_ref())
+                .filter_map(in_application)
+                .collect(),
         };
         if found.len() > 1 {
             return Err(Error::AmbiguousFunction {

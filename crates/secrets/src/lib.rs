@@ -1,10 +1,11 @@
 //! Secrets: what services show to others for functions, such as the key of an API.
 //!
 //! The control API sets and deletes them, `services/http` reads them while it sends a request; nobody else has a way to a
-//! value. A secret belongs to one application, or to all of the node; where an application has its own, that is the one.
+//! value. A secret belongs to one application, or to all of the node's own; where an application has its own, that is the one. A
+//! tenant's applications have their own only: what the operator set for all is not theirs.
 //!
 //! # Where they are
-//! Each is a file of its own in a folder of the data folder, named `NAME` or `APPLICATION.NAME`; neither name has a dot. The
+//! Each is a file of its own in a folder of the data folder, named `NAME`, `APPLICATION.NAME` or `TENANT@APPLICATION.NAME`; no name has a dot. The
 //! file holds the value and nothing else, and its time is when it was set. Folder and files are the owner's alone (0700, 0600).
 //! All of them are in memory too: a call to a service never waits for a disk.
 //!
@@ -17,7 +18,7 @@
 
 #![forbid(unsafe_code)]
 
-use contract::{Name, SecretName};
+use contract::{ApplicationId, SecretName};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeMap,
@@ -40,8 +41,8 @@ const DRAFT: &str = ".draft-";
 /// Which secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretId {
-    /// The application whose secret it is; all of the node's, when absent.
-    pub application: Option<Name>,
+    /// The application whose secret it is; all of the node's own, when absent.
+    pub application: Option<ApplicationId>,
     /// Its name there.
     pub name: SecretName,
 }
@@ -137,7 +138,7 @@ impl SecretId {
     /// Which secret a file holds.
     fn of_file(name: &str) -> Option<Self> {
         let (application, name) = match name.split_once('.') {
-            Some((application, name)) => (Some(application.parse().ok()?), name),
+            Some((application, name)) => (Some(application.replace('@', "/").parse().ok()?), name),
             None => (None, name),
         };
         let name = name.parse().ok()?;
@@ -231,25 +232,28 @@ impl Secrets {
     }
 
     /// Which secret a function of this application means by a name, if there is one: its application's own, or else the node's.
-    pub fn meant(&self, application: &Name, name: &SecretName) -> Option<SecretId> {
+    pub fn meant(&self, application: &ApplicationId, name: &SecretName) -> Option<SecretId> {
         let known = self.0.known.read();
         candidates(application, name).find(|id| known.contains_key(id))
     }
 
     /// The value of the secret that a function of this application means.
-    pub fn value(&self, application: &Name, name: &SecretName) -> Option<Arc<Value>> {
+    pub fn value(&self, application: &ApplicationId, name: &SecretName) -> Option<Arc<Value>> {
         let known = self.0.known.read();
         candidates(application, name).find_map(|id| Some(known.get(&id)?.value.clone()))
     }
 
     fn path(&self, id: &SecretId) -> PathBuf {
-        self.0.folder.join(id.to_string())
+        self.0.folder.join(id.to_string().replace('/', "@"))
     }
 }
 
-fn candidates(application: &Name, name: &SecretName) -> impl Iterator<Item = SecretId> {
-    [Some(application.clone()), None]
+fn candidates(application: &ApplicationId, name: &SecretName) -> impl Iterator<Item = SecretId> {
+    // What is for all applications is for those of the node's own tenant.
+    let all = application.tenant.is_none().then_some(None);
+    [Some(application.clone())]
         .into_iter()
+        .chain(all)
         .map(|application| SecretId {
             application,
             name: name.clone(),

@@ -1,6 +1,6 @@
 //! What is set is kept, found by those who mean it, and shown to nobody.
 
-use contract::{Name, SecretName};
+use contract::{ApplicationId, SecretName};
 use millpond_secrets::{LONGEST, SecretId, Secrets, Value, ValueError};
 use proptest::prelude::*;
 use std::{
@@ -27,7 +27,7 @@ fn id(text: &str) -> SecretId {
     SecretId { application, name }
 }
 
-fn names(application: &str, name: &str) -> (Name, SecretName) {
+fn names(application: &str, name: &str) -> (ApplicationId, SecretName) {
     (application.parse().unwrap(), name.parse().unwrap())
 }
 
@@ -177,5 +177,28 @@ proptest! {
             let value = secrets.value(&shop, &key).unwrap();
             prop_assert_eq!(value.expose(), &bytes[..]);
         }
+    }
+}
+
+#[test]
+fn a_tenants_secrets_are_its_applications_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let value = |text: &str| Value::new(text.as_bytes().to_vec().into()).unwrap();
+    for reopened in [false, true] {
+        let secrets = Secrets::open(folder.path()).unwrap();
+        if !reopened {
+            for (text, kept) in [
+                ("KEY", "everybody's"),
+                ("shop.KEY", "shop's"),
+                ("acme/shop.KEY", "acme's"),
+            ] {
+                secrets.set(&id(text), value(kept)).unwrap();
+            }
+        }
+        assert_eq!(found(&secrets, "shop", "KEY").unwrap(), "shop's");
+        assert_eq!(found(&secrets, "other", "KEY").unwrap(), "everybody's");
+        assert_eq!(found(&secrets, "acme/shop", "KEY").unwrap(), "acme's");
+        assert_eq!(found(&secrets, "acme/other", "KEY"), None);
+        assert_eq!(found(&secrets, "rival/shop", "KEY"), None);
     }
 }

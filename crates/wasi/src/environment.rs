@@ -107,7 +107,7 @@ pub(crate) fn environment(grant: &Grant, head: &Head, content_length: usize) -> 
     }
     headers(&mut strings, head);
     strings.variable("MILLPOND_REQUEST_ID", head.id.hex());
-    strings.variable("MILLPOND_FUNCTION", grant.function.to_string());
+    strings.variable("MILLPOND_FUNCTION", grant.function.local().to_string());
     strings.variable("MILLPOND_VERSION", grant.version.to_string());
     strings
 }

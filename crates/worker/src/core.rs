@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 use telemetry::metrics::{CoreMetrics, Start};
+use tenants::Share;
 
 /// The sockets of a core, and what they speak.
 ///
@@ -178,6 +179,8 @@ struct Live {
     request_bytes: u64,
     /// Distinguishes it from earlier tenants of its place in the slab.
     serial: u64,
+    /// Its part of its tenant's quotas.
+    share: Option<Share>,
     parked: bool,
     /// The earliest of its timers, if one is set.
     alarm: Option<Instant>,
@@ -556,6 +559,14 @@ impl<F: Front> Core<F> {
             self.expire(*invocation, now);
             return now;
         }
+        let share = match target.share() {
+            Ok(share) => share,
+            Err(refusal) => {
+                self.release(&target);
+                self.refuse(*invocation, Failure::Refused(refusal), now);
+                return now;
+            }
+        };
         let job = job(self.queues.epoch, &invocation);
         let Invocation {
             target,
@@ -646,6 +657,7 @@ impl<F: Front> Core<F> {
             cold: matches!(cold, Cold::Loaded),
             request_bytes,
             serial: self.serial,
+            share,
             parked: false,
             alarm: None,
         };
@@ -819,6 +831,7 @@ impl<F: Front> Core<F> {
             served,
             cold,
             request_bytes,
+            share,
             ..
         } = live;
         // The first turn made the instance and then ran it; the engine read the clock between the two.
@@ -862,6 +875,8 @@ impl<F: Front> Core<F> {
                 }
             }
         };
+        // Before anybody is told that it has ended, and can ask for more.
+        drop(share);
         self.release(&target);
         let start = match (served, cold) {
             (_, true) => Start::Image,

@@ -1,7 +1,7 @@
 //! What is invoked: one function version as the worker sees it, with the two counters that hold its limits.
 
 use crate::{Invocation, gate::Gate};
-use contract::{Grant, Image, Load, Services};
+use contract::{Grant, Image, Load, Refusal, Services};
 use std::{
     fmt,
     sync::{
@@ -11,12 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 use telemetry::{logs::FunctionLog, metrics::FunctionMetrics};
+use tenants::{Allowance, Share};
 
 /// One function version, shared by all cores.
 pub struct Target {
     pub(crate) grant: Arc<Grant>,
     /// What its sandboxes may ask for; none if nothing.
     pub(crate) services: Option<Arc<Services>>,
+    /// What its tenant may use; none of the node's own.
+    allowance: Option<Arc<Allowance>>,
     image: OnceLock<Arc<dyn Image>>,
     load: Loader,
     pub(crate) reuse: u32,
@@ -40,6 +43,8 @@ pub struct TargetOptions {
     pub grant: Arc<Grant>,
     /// What they may ask for.
     pub services: Option<Arc<Services>>,
+    /// What its tenant may use, if that has quotas.
+    pub allowance: Option<Arc<Allowance>>,
     /// Loads its code. Called by the loader's thread when the first request comes, or by [`Target::preload`].
     pub load: Loader,
     /// Requests that one sandbox serves before it is dropped; 1 is a fresh sandbox for each.
@@ -64,6 +69,7 @@ impl Target {
         let TargetOptions {
             grant,
             services,
+            allowance,
             load,
             reuse,
             log,
@@ -73,6 +79,7 @@ impl Target {
             gate: Gate::new(grant.limits.concurrency),
             grant,
             services,
+            allowance,
             image: OnceLock::new(),
             load,
             reuse,
@@ -113,6 +120,11 @@ impl Target {
         &self.metrics
     }
 
+    /// What its tenant may use, if that has quotas.
+    pub fn allowance(&self) -> Option<&Arc<Allowance>> {
+        self.allowance.as_ref()
+    }
+
     /// No route leads here any more: warm sandboxes kept for reuse are dropped.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
@@ -146,6 +158,19 @@ impl Target {
         let invocation = self.gate.enter(invocation)?;
         self.unqueue();
         Some(invocation)
+    }
+
+    /// Takes part of its tenant's quotas for a sandbox, or says what to answer.
+    pub(crate) fn share(&self) -> Result<Option<Share>, Refusal> {
+        let Some(allowance) = &self.allowance else {
+            return Ok(None);
+        };
+        let share = allowance.take(self.grant.limits.memory.0);
+        share.map(Some).map_err(|quota| Refusal::Quota {
+            quota,
+            // Until one of its tenant's functions has ended, which nobody knows.
+            retry_after: self.mean(),
+        })
     }
 
     /// Gives a place back. Returns a request that waited for it, to be queued again on the caller's core.

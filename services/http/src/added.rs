@@ -11,7 +11,7 @@
 //!
 //! What remains is the other side's: a server that tells its callers what they sent tells the function.
 
-use contract::{CallError, HttpGrant, Name, Piece, SecretName, Template};
+use contract::{ApplicationId, CallError, HttpGrant, Piece, SecretName, Template};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use secrets::Secrets;
 use std::net::IpAddr;
@@ -69,7 +69,7 @@ impl Added {
         &self,
         headers: &mut HeaderMap,
         secrets: &Secrets,
-        application: &Name,
+        application: &ApplicationId,
     ) -> Result<(), CallError> {
         for (name, template) in &self.fields {
             let mut value = filled(template, secrets, application).map_err(CallError::Unset)?;
@@ -81,7 +81,11 @@ impl Added {
 }
 
 /// A template with its secrets; the first that is not set.
-fn filled(template: &Template, secrets: &Secrets, application: &Name) -> Result<HeaderValue, SecretName> {
+fn filled(
+    template: &Template,
+    secrets: &Secrets,
+    application: &ApplicationId,
+) -> Result<HeaderValue, SecretName> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(256));
     let mut last = None;
     for piece in template.pieces() {
@@ -174,7 +178,7 @@ mod tests {
     fn a_header_is_filled_with_what_is_set_now() {
         let folder = tempfile::tempdir().unwrap();
         let secrets = Secrets::open(folder.path()).unwrap();
-        let shop: Name = "shop".parse().unwrap();
+        let shop: ApplicationId = "shop".parse().unwrap();
         let id = SecretId {
             application: Some(shop.clone()),
             name: "A".parse().unwrap(),

@@ -1,6 +1,6 @@
 //! From a URI to a connection: the name's addresses, those that may be used, TCP, TLS.
 
-use contract::CallError;
+use contract::{CallError, is_own_address};
 use http::Uri;
 use hyper_util::{
     client::legacy::connect::{Connected, Connection},
@@ -84,7 +84,7 @@ async fn reach(host: &str, port: u16) -> Result<TcpStream, CallError> {
         .collect();
     let mut last = CallError::Name(format!("{host}: there is none"));
     for address in addresses {
-        if named && is_private(address.ip()) {
+        if named && is_own_address(address.ip()) {
             last = CallError::Address(format!("{host} ({})", address.ip()));
             continue;
         }
@@ -97,26 +97,6 @@ async fn reach(host: &str, port: u16) -> Result<TcpStream, CallError> {
         }
     }
     Err(last)
-}
-
-/// An address that a name must not lead to: this machine's own, link-local, or nobody's.
-fn is_private(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => {
-            v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_unspecified()
-                || v4.is_broadcast()
-                || v4.is_multicast()
-        }
-        IpAddr::V6(v6) => {
-            v6.to_ipv4_mapped().is_some_and(|v4| is_private(IpAddr::V4(v4)))
-                || v6.is_loopback()
-                || v6.is_unspecified()
-                || v6.is_multicast()
-                || v6.is_unicast_link_local()
-        }
-    }
 }
 
 /// The roots that this machine trusts: `SSL_CERT_FILE`, `SSL_CERT_DIR`, or the system's.
@@ -204,10 +184,10 @@ mod tests {
             "::ffff:127.0.0.1",
             "::ffff:169.254.169.254",
         ] {
-            assert!(is_private(address.parse().unwrap()), "{address}");
+            assert!(is_own_address(address.parse().unwrap()), "{address}");
         }
         for address in ["10.0.0.1", "192.168.1.1", "93.184.216.34", "2001:db8::1"] {
-            assert!(!is_private(address.parse().unwrap()), "{address}");
+            assert!(!is_own_address(address.parse().unwrap()), "{address}");
         }
     }
 }

@@ -20,8 +20,8 @@ use added::Added;
 use bytes::Bytes;
 use connect::Connector;
 use contract::{
-    Body, BodyError, BodyStream, Call, CallError, Caller, Calling, Grant, Name, Reply, ResponseHead, Service,
-    Session, Trailers,
+    ApplicationId, Body, BodyError, BodyStream, Call, CallError, Caller, Calling, Grant, Reply, ResponseHead,
+    Service, Session, Trailers,
 };
 use http::{HeaderMap, Uri, header};
 use http_body::{Frame, SizeHint};
@@ -70,7 +70,7 @@ struct Shared {
 }
 
 struct HttpSession {
-    application: Name,
+    application: ApplicationId,
     /// What is added to the requests to each host that is granted.
     hosts: HashMap<String, Arc<Added>>,
     shared: Arc<Shared>,
@@ -243,7 +243,7 @@ fn length(call: &Call) -> Option<u64> {
 impl Shared {
     async fn send(
         &self,
-        application: &Name,
+        application: &ApplicationId,
         request: Request,
         place: OwnedSemaphorePermit,
     ) -> Result<Reply, CallError> {

@@ -5,7 +5,7 @@
 //! code is held against this.
 
 use anyhow::{Context, Result};
-use contract::{ByteSize, Fault, Problem, Refusal};
+use contract::{ByteSize, Fault, Problem, Quota, Refusal};
 use regex::Regex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -86,12 +86,11 @@ fn of_contract() -> Vec<Problem> {
         },
         Fault::BadOutput { reason: reason() },
     ];
-    let refusals = [
-        Refusal::QueueFull {
-            retry_after: Duration::ZERO,
-        },
-        Refusal::Draining,
-    ];
+    let retry_after = Duration::ZERO;
+    let quotas = [Quota::Concurrency, Quota::Memory, Quota::Rate];
+    let quotas = quotas.map(|quota| Refusal::Quota { quota, retry_after });
+    let refusals = [Refusal::QueueFull { retry_after }, Refusal::Draining];
+    let refusals = refusals.into_iter().chain(quotas);
     let faults = faults.iter().map(Problem::of_fault);
     faults.chain(refusals.map(Problem::of_refusal)).collect()
 }

@@ -147,7 +147,8 @@ pub(super) fn control_api(document: &Value) -> Result<String> {
         "# The control API\n\n{MARK}\n\nIt is on the admin port, `127.0.0.1:9080` unless told otherwise. The whole \
          description, with every schema: `docs/openapi.json` in the repository, `GET /openapi.json` on the admin port. \
          An error is [`application/problem+json`](http.md#problems); its codes: [Errors](errors.md). With a token set, \
-         requests carry `Authorization: Bearer TOKEN`; `/healthz` and `/readyz` need none.\n"
+         requests carry `Authorization: Bearer TOKEN`; `/healthz` and `/readyz` need none. \
+         *Role* is what a [tenant's token](../guides/tenants.md#roles) needs; the node's own token is good for all of them.\n"
     );
     let mut groups: BTreeMap<&str, Vec<(&str, &str, &Value)>> = BTreeMap::new();
     for (path, methods) in document["paths"]
@@ -162,7 +163,7 @@ pub(super) fn control_api(document: &Value) -> Result<String> {
     for (tag, operations) in groups {
         writeln!(
             page,
-            "\n## {tag}\n\n| operation | what it does | parameters | answers |\n|---|---|---|---|"
+            "\n## {tag}\n\n| operation | role | what it does | parameters | answers |\n|---|---|---|---|---|"
         )?;
         for (method, path, operation) in operations {
             let summary = operation["summary"].as_str().unwrap_or_default();
@@ -173,8 +174,9 @@ pub(super) fn control_api(document: &Value) -> Result<String> {
             };
             writeln!(
                 page,
-                "| `{} {path}` | {} | {} | {} |",
+                "| `{} {path}` | {} | {} | {} | {} |",
                 method.to_uppercase(),
+                operation["x-millpond-role"].as_str().unwrap_or_default(),
                 cell(&what),
                 cell(&parameters(operation)),
                 cell(&answers(operation)),

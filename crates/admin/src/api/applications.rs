@@ -1,19 +1,21 @@
 use super::{Result, blocking, functions, secrets};
 use crate::{
     Context,
-    failure::{Document, Failure, Names, Options, name},
+    failure::{Document, Failure, Names, Options},
+    guard::Caller,
     wire,
 };
 use axum::{Json, extract::State, http::StatusCode};
-use contract::Name;
+use contract::{ApplicationId, Name};
 use serde::Deserialize;
+use tenants::Tenants;
 use utoipa::IntoParams;
 
-fn application(name: &Name, found: &registry::Application) -> wire::Application {
+fn application(caller: &Caller, id: &ApplicationId, found: &registry::Application) -> wire::Application {
     wire::Application {
-        application: name.clone(),
+        application: caller.shown_application(id),
         revision: found.revision.0,
-        functions: functions(found),
+        functions: functions(caller, found),
         routes: found.triggers.iter().map(Into::into).collect(),
     }
 }
@@ -21,12 +23,13 @@ fn application(name: &Name, found: &registry::Application) -> wire::Application 
 /// All applications
 #[utoipa::path(get, operation_id = "list_applications", path = "/v1/applications", tag = "deployments",
     responses((status = 200, description = "The applications", body = wire::Applications)))]
-pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Applications> {
+pub(crate) async fn list(State(context): State<Context>, caller: Caller) -> Json<wire::Applications> {
     let snapshot = context.state.registry.snapshot();
     let applications = snapshot
         .applications
         .iter()
-        .map(|(name, found)| application(name, found))
+        .filter(|(id, _)| caller.sees(id.tenant.as_ref()))
+        .map(|(id, found)| application(&caller, id, found))
         .collect();
     Json(wire::Applications { applications })
 }
@@ -37,11 +40,13 @@ pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Applicati
     responses((status = 200, description = "The application", body = wire::Application)))]
 pub(crate) async fn describe(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
 ) -> Result<Json<wire::Application>> {
-    let name: Name = name(&text)?;
+    let id = caller.application(&text)?;
     let snapshot = context.state.registry.snapshot();
-    Ok(Json(application(&name, snapshot.application(&name)?)))
+    let found = snapshot.application(&id).map_err(|error| caller.told(error))?;
+    Ok(Json(application(&caller, &id, found)))
 }
 
 /// Delete an application, with all its functions
@@ -50,11 +55,17 @@ pub(crate) async fn describe(
 #[utoipa::path(delete, operation_id = "delete_application", path = "/v1/applications/{application}", tag = "deployments",
     params(("application" = String, Path, description = "The application's name")),
     responses((status = 204, description = "It is deleted")))]
-pub(crate) async fn delete(State(context): State<Context>, Names(text): Names<String>) -> Result<StatusCode> {
-    let name: Name = name(&text)?;
+pub(crate) async fn delete(
+    State(context): State<Context>,
+    caller: Caller,
+    Names(text): Names<String>,
+) -> Result<StatusCode> {
+    let id = caller.application(&text)?;
     let registry = context.state.registry.clone();
     blocking("delete an application", move || {
-        Ok(registry.delete_application(&name)?)
+        registry
+            .delete_application(&id)
+            .map_err(|error| caller.told(error))
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)
@@ -79,35 +90,56 @@ pub(crate) struct DeployOptions {
     responses((status = 200, description = "What changed, or would", body = wire::Deployment)))]
 pub(crate) async fn deploy(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
     Options(options): Options<DeployOptions>,
     Document(request): Document<wire::DeploymentRequest>,
 ) -> Result<Json<wire::Deployment>> {
-    let name: Name = name(&text)?;
+    let id = caller.application(&text)?;
     let manifest = manifest::from_json(&request.manifest).map_err(registry::Error::Manifest)?;
-    if manifest.application.name != name {
+    if manifest.application.name != id.name {
         return Err(Failure::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "application-mismatch",
             format!(
-                "the manifest is of the application `{}`, not of `{name}`",
-                manifest.application.name
+                "the manifest is of the application `{}`, not of `{}`",
+                manifest.application.name, id.name
             ),
             "deploy it under its own name",
         ));
     }
-    let registry = context.state.registry.clone();
-    let warnings = secrets::warnings(&context.state.secrets, &manifest);
+    let (registry, tenants) = (context.state.registry.clone(), context.state.tenants.clone());
+    let warnings = secrets::warnings(&context.state.secrets, &id, &manifest);
     let plan = blocking("deploy", move || {
         let act = if options.plan {
-            registry::Registry::plan
+            registry::Registry::plan_for
         } else {
-            registry::Registry::deploy
+            registry::Registry::deploy_for
         };
-        Ok(act(&registry, &manifest, &request.code)?)
+        let tenant = id.tenant.as_ref();
+        let admit = |functions| within_quota(&tenants, tenant, functions);
+        act(&registry, tenant, &manifest, &request.code, &admit).map_err(|error| caller.told(error))
     });
     Ok(Json(wire::Deployment {
         warnings,
         ..plan.await?.into()
     }))
+}
+
+/// Whether a tenant that is still there may have so many functions.
+fn within_quota(
+    tenants: &Tenants,
+    tenant: Option<&Name>,
+    functions: usize,
+) -> std::result::Result<(), registry::Error> {
+    let Some(name) = tenant else { return Ok(()) };
+    let directory = tenants.directory();
+    let tenant = directory
+        .tenant(name)
+        .ok_or_else(|| registry::Error::UnknownTenant(name.clone()))?;
+    let limit = tenant.quotas().functions.map(|limit| limit as usize);
+    match limit.filter(|limit| functions > *limit) {
+        Some(limit) => Err(registry::Error::FunctionQuota { functions, limit }),
+        None => Ok(()),
+    }
 }

@@ -2,6 +2,7 @@ use super::{Result, blocking};
 use crate::{
     Context,
     failure::{Failure, Names, Options, name},
+    guard::Caller,
     wire,
 };
 use axum::{
@@ -79,20 +80,26 @@ pub(crate) struct CallOptions {
     responses((status = 200, description = "The calls", body = wire::Calls)))]
 pub(crate) async fn list(
     State(context): State<Context>,
+    caller: Caller,
     Options(options): Options<CallOptions>,
 ) -> Result<Json<wire::Calls>> {
     let calls = calls(&context)?;
     let limit = options.limit.unwrap_or(PAGE).clamp(1, PAGE_LIMIT);
     let after = options.after.map(CallId);
+    let whose = caller.clone();
     let mut found = blocking("list calls", move || {
-        Ok(calls.list(options.state.into(), after, limit + 1))
+        Ok(
+            calls.list_where(options.state.into(), after, limit + 1, |function| {
+                whose.sees(function.tenant.as_ref())
+            }),
+        )
     })
     .await?;
     let is_more = found.len() > limit;
     found.truncate(limit);
     Ok(Json(wire::Calls {
         next: found.last().filter(|_| is_more).map(|last| last.id.0),
-        calls: found.into_iter().map(Into::into).collect(),
+        calls: found.into_iter().map(|call| shown(&caller, call)).collect(),
     }))
 }
 
@@ -102,12 +109,13 @@ pub(crate) async fn list(
     responses((status = 200, description = "The call", body = wire::Call)))]
 pub(crate) async fn describe(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
 ) -> Result<Json<wire::Call>> {
     let id: CallId = name(&text)?;
     let calls = calls(&context)?;
     let described = blocking("read a call", move || {
-        let call = known(&calls, id)?;
+        let call = known(&caller, &calls, id)?;
         // It may be being accepted, or have been forgotten just now.
         let told_to = match call.callback.is_some() || call.tells.is_some() {
             true => calls.told_to(id).or_else(|error| match error {
@@ -118,7 +126,7 @@ pub(crate) async fn describe(
         };
         Ok(wire::Call {
             callback_url: told_to,
-            ..call.into()
+            ..shown(&caller, call)
         })
     });
     Ok(Json(described.await?))
@@ -132,11 +140,16 @@ pub(crate) async fn describe(
     params(("id" = String, Path, description = "The `X-Call-Id` that it was accepted with")),
     responses((status = 200, description = "The function's answer", body = Vec<u8>, content_type = "*/*",
         headers(("X-Function-Status" = u16, description = "The function's status")))))]
-pub(crate) async fn result(State(context): State<Context>, Names(text): Names<String>) -> Result<Response> {
+pub(crate) async fn result(
+    State(context): State<Context>,
+    caller: Caller,
+    Names(text): Names<String>,
+) -> Result<Response> {
     let id: CallId = name(&text)?;
     let calls = calls(&context)?;
     let found = blocking("read a call's result", move || {
-        calls.result(id)?.ok_or_else(|| match known(&calls, id) {
+        known(&caller, &calls, id)?;
+        calls.result(id)?.ok_or_else(|| match known(&caller, &calls, id) {
             Ok(call) => without_result(&call),
             Err(unknown) => unknown,
         })
@@ -153,16 +166,19 @@ pub(crate) async fn result(State(context): State<Context>, Names(text): Names<St
     responses((status = 200, description = "The call, which is pending now", body = wire::Call)))]
 pub(crate) async fn retry(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
 ) -> Result<Json<wire::Call>> {
     let id: CallId = name(&text)?;
     let calls = calls(&context)?;
+    let whose = caller.clone();
     let call = blocking("retry a call", move || {
+        known(&whose, &calls, id)?;
         calls.retry(id, now())?;
-        known(&calls, id)
+        known(&whose, &calls, id)
     })
     .await?;
-    Ok(Json(call.into()))
+    Ok(Json(shown(&caller, call)))
 }
 
 /// Discard a dead letter
@@ -171,11 +187,16 @@ pub(crate) async fn retry(
     responses((status = 204, description = "It is discarded")))]
 pub(crate) async fn discard(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
 ) -> Result<StatusCode> {
     let id: CallId = name(&text)?;
     let calls = calls(&context)?;
-    blocking("discard a call", move || Ok(calls.discard(id)?)).await?;
+    blocking("discard a call", move || {
+        known(&caller, &calls, id)?;
+        Ok(calls.discard(id)?)
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -190,8 +211,19 @@ fn calls(context: &Context) -> Result<Calls> {
     })
 }
 
-fn known(calls: &Calls, id: CallId) -> Result<calls::Call> {
-    calls.get(id).ok_or_else(|| calls::Error::Unknown(id).into())
+/// A call that is there for this caller: another tenant's is not.
+fn known(caller: &Caller, calls: &Calls, id: CallId) -> Result<calls::Call> {
+    calls
+        .get(id)
+        .filter(|call| caller.sees(call.function.tenant.as_ref()))
+        .ok_or_else(|| calls::Error::Unknown(id).into())
+}
+
+fn shown(caller: &Caller, mut call: calls::Call) -> wire::Call {
+    if caller.tenant().is_some() {
+        call.function = call.function.local();
+    }
+    call.into()
 }
 
 fn without_result(call: &calls::Call) -> Failure {

@@ -2,6 +2,7 @@ use super::{Result, blocking};
 use crate::{
     Context,
     failure::{Failure, Names, drain, name},
+    guard::Caller,
     wire,
 };
 use axum::{
@@ -32,6 +33,7 @@ const PIECES: usize = 16;
     ))]
 pub(crate) async fn upload(
     State(context): State<Context>,
+    caller: Caller,
     Names(sha256): Names<String>,
     headers: HeaderMap,
     body: Body,
@@ -56,7 +58,9 @@ pub(crate) async fn upload(
             pieces,
             current: Bytes::new(),
         };
-        registry.put_code(digest, &mut reader).map_err(Failure::from)
+        registry
+            .put_code_for(caller.tenant(), digest, &mut reader)
+            .map_err(Failure::from)
     }));
     loop {
         // The writer goes early if it has an answer already: this is too large, or the disk failed.

@@ -2,21 +2,23 @@ use super::{Result, blocking, function, functions};
 use crate::{
     Context,
     failure::{Document, Names, name},
+    guard::Caller,
     wire,
 };
 use axum::{Json, extract::State, http::StatusCode};
-use contract::{FunctionRef, Name};
+use contract::Name;
 use registry::LIVE;
 
 /// All functions, each with its live version
 #[utoipa::path(get, operation_id = "list_functions", path = "/v1/functions", tag = "functions",
     responses((status = 200, description = "The functions", body = wire::Functions)))]
-pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Functions> {
+pub(crate) async fn list(State(context): State<Context>, caller: Caller) -> Json<wire::Functions> {
     let snapshot = context.state.registry.snapshot();
     let functions = snapshot
         .applications
-        .values()
-        .flat_map(|application| functions(application))
+        .iter()
+        .filter(|(id, _)| caller.sees(id.tenant.as_ref()))
+        .flat_map(|(_, application)| functions(&caller, application))
         .collect();
     Json(wire::Functions { functions })
 }
@@ -27,16 +29,19 @@ pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Functions
     responses((status = 200, description = "The function", body = wire::FunctionDetail)))]
 pub(crate) async fn describe(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
 ) -> Result<Json<wire::FunctionDetail>> {
-    let reference: FunctionRef = name(&text)?;
+    let reference = caller.function(&text)?;
     let snapshot = context.state.registry.snapshot();
-    let version = snapshot.version(&reference)?;
-    let (id, found) = snapshot.function(&reference)?;
+    let version = snapshot.version(&reference).map_err(|error| caller.told(error))?;
+    let (id, found) = snapshot
+        .function(&reference)
+        .map_err(|error| caller.told(error))?;
     let application = snapshot.application(&id.application)?;
-    let mut function = function(application, &id.function, found, version);
+    let mut function = function(&caller, application, &id.function, found, version);
     for schedule in &mut function.schedules {
-        let key = triggers::key(id.application.as_str(), id.function.as_str(), &schedule.when);
+        let key = triggers::key(&id.application.to_string(), id.function.as_str(), &schedule.when);
         schedule.next = context.state.agenda.next(&key).map(triggers::rfc3339);
     }
     Ok(Json(wire::FunctionDetail {
@@ -56,11 +61,17 @@ pub(crate) async fn describe(
 #[utoipa::path(delete, operation_id = "delete_function", path = "/v1/functions/{function}", tag = "functions",
     params(("function" = String, Path, description = "`[APPLICATION.]FUNCTION`")),
     responses((status = 204, description = "It is deleted")))]
-pub(crate) async fn delete(State(context): State<Context>, Names(text): Names<String>) -> Result<StatusCode> {
-    let reference: FunctionRef = name(&text)?;
+pub(crate) async fn delete(
+    State(context): State<Context>,
+    caller: Caller,
+    Names(text): Names<String>,
+) -> Result<StatusCode> {
+    let reference = caller.function(&text)?;
     let registry = context.state.registry.clone();
     blocking("delete a function", move || {
-        Ok(registry.delete_function(&reference)?)
+        registry
+            .delete_function(&reference)
+            .map_err(|error| caller.told(error))
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)
@@ -73,18 +84,21 @@ pub(crate) async fn delete(State(context): State<Context>, Names(text): Names<St
     responses((status = 200, description = "What `live` named, and names now", body = wire::AliasChange)))]
 pub(crate) async fn rollback(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
     Document(request): Document<wire::RollbackRequest>,
 ) -> Result<Json<wire::AliasChange>> {
-    let reference: FunctionRef = name(&text)?;
+    let reference = caller.function(&text)?;
+    let told = caller.clone();
     let registry = context.state.registry.clone();
-    let (function, from, to) = blocking(
-        "roll back",
-        move || Ok(registry.rollback(&reference, request.to)?),
-    )
+    let (function, from, to) = blocking("roll back", move || {
+        registry
+            .rollback(&reference, request.to)
+            .map_err(|error| told.told(error))
+    })
     .await?;
     Ok(Json(wire::AliasChange {
-        function,
+        function: caller.shown(&function),
         alias: LIVE.clone(),
         from: Some(from),
         to,
@@ -101,18 +115,22 @@ pub(crate) async fn rollback(
     responses((status = 200, description = "What it named, and names now", body = wire::AliasChange)))]
 pub(crate) async fn set_alias(
     State(context): State<Context>,
+    caller: Caller,
     Names((text, alias)): Names<(String, String)>,
     Document(request): Document<wire::AliasRequest>,
 ) -> Result<Json<wire::AliasChange>> {
-    let (reference, alias): (FunctionRef, Name) = (name(&text)?, name(&alias)?);
+    let (reference, alias): (_, Name) = (caller.function(&text)?, name(&alias)?);
+    let told = caller.clone();
     let registry = context.state.registry.clone();
     let named = alias.clone();
     let (function, from) = blocking("set an alias", move || {
-        Ok(registry.set_alias(&reference, &named, request.version)?)
+        registry
+            .set_alias(&reference, &named, request.version)
+            .map_err(|error| told.told(error))
     })
     .await?;
     Ok(Json(wire::AliasChange {
-        function,
+        function: caller.shown(&function),
         alias,
         from,
         to: request.version,
@@ -128,12 +146,15 @@ pub(crate) async fn set_alias(
     responses((status = 204, description = "It is deleted")))]
 pub(crate) async fn delete_alias(
     State(context): State<Context>,
+    caller: Caller,
     Names((text, alias)): Names<(String, String)>,
 ) -> Result<StatusCode> {
-    let (reference, alias): (FunctionRef, Name) = (name(&text)?, name(&alias)?);
+    let (reference, alias): (_, Name) = (caller.function(&text)?, name(&alias)?);
     let registry = context.state.registry.clone();
     blocking("delete an alias", move || {
-        Ok(registry.delete_alias(&reference, &alias)?)
+        registry
+            .delete_alias(&reference, &alias)
+            .map_err(|error| caller.told(error))
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)

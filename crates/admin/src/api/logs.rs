@@ -1,7 +1,8 @@
 use super::{Result, blocking};
 use crate::{
     Context,
-    failure::{Failure, Names, Options, name},
+    failure::{Failure, Names, Options},
+    guard::Caller,
     wire,
 };
 use axum::{
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use contract::{FunctionRef, Qualifier, RequestId};
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
-use std::{borrow::Borrow, convert::Infallible};
+use std::convert::Infallible;
 use telemetry::logs::{Filter, Record};
 use utoipa::IntoParams;
 
@@ -47,11 +48,13 @@ pub(crate) struct LogOptions {
     responses((status = 200, description = "The lines", body = wire::Record, content_type = "application/x-ndjson")))]
 pub(crate) async fn read(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
     Options(options): Options<LogOptions>,
 ) -> Result<Response> {
-    let reference: FunctionRef = name(&text)?;
-    let filter = filter(&context, &reference, options.request)?;
+    let reference = caller.function(&text)?;
+    let found = filter(&context, &reference, options.request);
+    let filter = found.map_err(|error| caller.told(error))?;
     let tail = options.tail.unwrap_or(TAIL).min(TAIL_LIMIT);
     let logs = context.state.logs.clone();
     let failed = |error: telemetry::logs::Error| Failure::internal("read a log", &error);
@@ -59,25 +62,35 @@ pub(crate) async fn read(
         let follower = blocking("follow a log", move || logs.follow(&filter, tail).map_err(failed));
         let mut follower = follower.await?;
         let mut ending = context.ending.clone();
+        let shut_out = caller.clone().shut_out(context.state.tenants.clone());
         let end = async move {
-            // An error says that the node has ended.
-            let _ = ending.wait_for(|ending| *ending).await;
+            tokio::select! {
+                // An error says that the node has ended.
+                _ = ending.wait_for(|ending| *ending) => {}
+                () = shut_out => {}
+            }
         };
         let records = stream::poll_fn(move |context| follower.poll_recv(context)).ready_chunks(PIECE);
         Body::from_stream(
             records
-                .map(|records| Ok::<_, Infallible>(lines(&records)))
+                .map(move |records| {
+                    Ok::<_, Infallible>(lines(&caller, records.iter().map(|record| &**record)))
+                })
                 .take_until(Box::pin(end)),
         )
     } else {
         let records = blocking("read a log", move || logs.tail(&filter, tail).map_err(failed)).await?;
-        Body::from(lines(&records))
+        Body::from(lines(&caller, &records))
     };
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }
 
 /// A version's number is taken at its word: its lines outlive it.
-fn filter(context: &Context, reference: &FunctionRef, request: Option<RequestId>) -> Result<Filter> {
+fn filter(
+    context: &Context,
+    reference: &FunctionRef,
+    request: Option<RequestId>,
+) -> std::result::Result<Filter, registry::Error> {
     let snapshot = context.state.registry.snapshot();
     let (function, _) = snapshot.function(reference)?;
     let version = match &reference.qualifier {
@@ -92,10 +105,17 @@ fn filter(context: &Context, reference: &FunctionRef, request: Option<RequestId>
     })
 }
 
-fn lines<R: Borrow<Record>>(records: &[R]) -> Bytes {
+fn lines<'a>(caller: &Caller, records: impl IntoIterator<Item = &'a Record>) -> Bytes {
     let mut lines = Vec::new();
     for record in records {
-        record.borrow().write_json(&mut lines);
+        match caller.tenant() {
+            None => record.write_json(&mut lines),
+            Some(_) => Record {
+                function: caller.shown(&record.function),
+                ..record.clone()
+            }
+            .write_json(&mut lines),
+        }
     }
     lines.into()
 }

@@ -1,14 +1,16 @@
 //! The handlers.
 
 mod applications;
+mod audit;
 mod calls;
 mod code;
 mod functions;
 mod logs;
 mod node;
 mod secrets;
+mod tenants;
 
-use crate::{Context, failure::Failure, openapi::Description, wire};
+use crate::{Context, failure::Failure, guard::Caller, openapi::Description, wire};
 use axum::http::{Method, StatusCode, Uri};
 use contract::Name;
 use registry::Version;
@@ -42,6 +44,16 @@ pub(crate) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(calls::describe, calls::discard))
         .routes(routes!(calls::result))
         .routes(routes!(calls::retry))
+        .routes(routes!(audit::read))
+        .routes(routes!(tenants::list))
+        .routes(routes!(
+            tenants::describe,
+            tenants::create,
+            tenants::update,
+            tenants::delete
+        ))
+        .routes(routes!(tenants::list_tokens, tenants::create_token))
+        .routes(routes!(tenants::revoke_token))
 }
 
 pub(crate) async fn not_found(uri: Uri) -> Failure {
@@ -76,6 +88,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn function(
+    caller: &Caller,
     application: &registry::Application,
     name: &Name,
     function: &registry::Function,
@@ -83,7 +96,7 @@ fn function(
 ) -> wire::Function {
     let own = |trigger: &&manifest::HttpTrigger| trigger.function == *name;
     wire::Function {
-        function: version.function.clone(),
+        function: caller.shown(&version.function),
         version: version.number,
         created: wire::time(version.created),
         code: version.code,
@@ -107,8 +120,9 @@ fn function(
 }
 
 /// The functions of an application, each with its live version.
-fn functions(application: &registry::Application) -> Vec<wire::Function> {
-    let one =
-        |(name, found): (&Name, &registry::Function)| Some(function(application, name, found, found.live()?));
+fn functions(caller: &Caller, application: &registry::Application) -> Vec<wire::Function> {
+    let one = |(name, found): (&Name, &registry::Function)| {
+        Some(function(caller, application, name, found, found.live()?))
+    };
     application.functions.iter().filter_map(one).collect()
 }

@@ -1,5 +1,5 @@
 use super::Result;
-use crate::{Context, failure::Failure, wire};
+use crate::{Context, failure::Failure, guard::Caller, wire};
 use axum::{
     Json,
     extract::State,
@@ -58,11 +58,17 @@ pub(crate) async fn readiness(State(context): State<Context>) -> Result<Json<wir
 }
 
 /// Metrics in Prometheus' text format
+///
+/// A tenant sees those of its own functions.
 #[utoipa::path(get, operation_id = "metrics", path = "/metrics", tag = "node", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
-pub(crate) async fn metrics(State(context): State<Context>) -> impl IntoResponse {
+pub(crate) async fn metrics(State(context): State<Context>, caller: Caller) -> impl IntoResponse {
+    let metrics = &context.state.metrics;
     (
         [(header::CONTENT_TYPE, Exposition::MEDIA_TYPE)],
-        context.state.metrics.render(),
+        match caller.tenant() {
+            None => metrics.render(),
+            Some(tenant) => metrics.render_tenant(tenant),
+        },
     )
 }
 

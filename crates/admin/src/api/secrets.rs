@@ -2,6 +2,7 @@ use super::{Result, blocking};
 use crate::{
     Context,
     failure::{Failure, Names, Options, drain, name},
+    guard::Caller,
     wire,
 };
 use axum::{
@@ -11,7 +12,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use contract::{FunctionId, Name};
+use contract::{ApplicationId, FunctionId};
 use futures_util::StreamExt;
 use manifest::Manifest;
 use registry::Snapshot;
@@ -44,17 +45,24 @@ pub(crate) struct DeleteOptions {
 /// All secrets, without their values
 #[utoipa::path(get, operation_id = "list_secrets", path = "/v1/secrets", tag = "secrets",
     responses((status = 200, description = "The secrets", body = wire::Secrets)))]
-pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Secrets> {
-    let (secrets, snapshot) = (&context.state.secrets, context.state.registry.snapshot());
-    let listed = secrets.list().into_iter().map(|(id, set)| wire::Secret {
-        functions: users(secrets, &snapshot, &id),
-        name: id.name,
-        application: id.application,
-        set: wire::time(set),
-    });
+pub(crate) async fn list(State(context): State<Context>, caller: Caller) -> Json<wire::Secrets> {
+    let all = context.state.secrets.list().into_iter();
+    let listed = all
+        .filter(|(id, _)| caller.sees(id.application.as_ref().and_then(|id| id.tenant.as_ref())))
+        .map(|(id, set)| shown(&context, &caller, id, wire::time(set)));
     Json(wire::Secrets {
         secrets: listed.collect(),
     })
+}
+
+fn shown(context: &Context, caller: &Caller, id: SecretId, set: String) -> wire::Secret {
+    let users = users(&context.state.secrets, &context.state.registry.snapshot(), &id);
+    wire::Secret {
+        functions: users.iter().map(|function| caller.shown(function)).collect(),
+        name: id.name,
+        application: id.application.map(|id| caller.shown_application(&id)),
+        set,
+    }
 }
 
 /// Set a secret
@@ -67,13 +75,14 @@ pub(crate) async fn list(State(context): State<Context>) -> Json<wire::Secrets> 
     responses((status = 200, description = "It is set", body = wire::Secret)))]
 pub(crate) async fn set(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
     Options(whose): Options<Whose>,
     body: Body,
 ) -> Result<Response> {
     // The body is taken whatever is wrong with the rest: its sender would not see the answer else.
     let value = receive(body).await;
-    let id = secret(&text, whose.application.as_deref())?;
+    let id = secret(&caller, &text, whose.application.as_deref())?;
     let value = value?;
     let secrets = context.state.secrets.clone();
     let setting = id.clone();
@@ -82,13 +91,7 @@ pub(crate) async fn set(
         set.map_err(|error| Failure::internal("keep a secret", &error))
     })
     .await?;
-    let snapshot = context.state.registry.snapshot();
-    let listed = wire::Secret {
-        functions: users(&context.state.secrets, &snapshot, &id),
-        name: id.name,
-        application: id.application,
-        set: wire::time(set),
-    };
+    let listed = shown(&context, &caller, id, wire::time(set));
     Ok(([(header::CACHE_CONTROL, "no-store")], Json(listed)).into_response())
 }
 
@@ -100,18 +103,19 @@ pub(crate) async fn set(
     responses((status = 204, description = "It is deleted")))]
 pub(crate) async fn delete(
     State(context): State<Context>,
+    caller: Caller,
     Names(text): Names<String>,
     Options(options): Options<DeleteOptions>,
 ) -> Result<StatusCode> {
-    let id = secret(&text, options.application.as_deref())?;
+    let id = secret(&caller, &text, options.application.as_deref())?;
     let (secrets, snapshot) = (context.state.secrets.clone(), context.state.registry.snapshot());
     let used = users(&secrets, &snapshot, &id);
     if !(used.is_empty() || options.force) {
-        let used: Vec<_> = used.iter().map(FunctionId::to_string).collect();
+        let used: Vec<_> = used.iter().map(|one| caller.shown(one).to_string()).collect();
         return Err(Failure::new(
             StatusCode::CONFLICT,
             "secret-in-use",
-            format!("the secret `{id}` is used by {}", used.join(", ")),
+            format!("the secret `{}` is used by {}", local(&id), used.join(", ")),
             "deploy them without it first; with force=true (`--force`) it goes anyway, and their requests fail",
         ));
     }
@@ -125,7 +129,7 @@ pub(crate) async fn delete(
         return Err(Failure::new(
             StatusCode::NOT_FOUND,
             "secret-unknown",
-            format!("there is no secret `{id}`"),
+            format!("there is no secret `{}`", local(&id)),
             "see which there are with `millpond secret list`; one of an application is named with --application",
         ));
     }
@@ -133,12 +137,12 @@ pub(crate) async fn delete(
 }
 
 /// What a deployment of this manifest should know of secrets.
-pub(super) fn warnings(secrets: &Secrets, manifest: &Manifest) -> Vec<String> {
-    let application = &manifest.application.name;
+pub(super) fn warnings(secrets: &Secrets, id: &ApplicationId, manifest: &Manifest) -> Vec<String> {
+    let application = &id.name;
     let mut warnings = Vec::new();
     for (function, settings) in &manifest.function {
         for name in settings.grants.secrets() {
-            if secrets.meant(application, name).is_none() {
+            if secrets.meant(id, name).is_none() {
                 warnings.push(format!(
                     "the secret `{name}` is not set, and requests of `{function}` that need it will fail: \
                      millpond secret set {name} --application {application}"
@@ -151,7 +155,7 @@ pub(super) fn warnings(secrets: &Secrets, manifest: &Manifest) -> Vec<String> {
 
 /// The functions that use a secret: of which a version that has an alias means it.
 fn users(secrets: &Secrets, snapshot: &Snapshot, id: &SecretId) -> Vec<FunctionId> {
-    let means = |application: &Name, function: &registry::Function| {
+    let means = |application: &ApplicationId, function: &registry::Function| {
         let mut versions = function.versions.iter();
         versions.any(|(number, version)| {
             function.is_aliased(*number)
@@ -173,9 +177,25 @@ fn users(secrets: &Secrets, snapshot: &Snapshot, id: &SecretId) -> Vec<FunctionI
     users
 }
 
-fn secret(text: &str, application: Option<&str>) -> Result<SecretId> {
+/// A secret as its tenant writes it.
+fn local(id: &SecretId) -> SecretId {
+    SecretId {
+        application: id.application.as_ref().map(ApplicationId::local),
+        name: id.name.clone(),
+    }
+}
+
+fn secret(caller: &Caller, text: &str, application: Option<&str>) -> Result<SecretId> {
+    if application.is_none() && caller.tenant().is_some() {
+        return Err(Failure::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "secret-whose",
+            "a tenant's secrets belong to one application each",
+            "name it with `application` (`--application`)",
+        ));
+    }
     Ok(SecretId {
-        application: application.map(name).transpose()?,
+        application: application.map(|text| caller.application(text)).transpose()?,
         name: name(text)?,
     })
 }

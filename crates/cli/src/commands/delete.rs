@@ -5,9 +5,8 @@ use crate::{
     output::{self, Output},
 };
 use clap::Args;
-use contract::FunctionRef;
+use contract::{ApplicationId, FunctionRef};
 use serde_json::{Value, json};
-use std::io::{self, Write};
 
 /// Delete an application, or one function of it, with all versions
 #[derive(Args, Debug)]
@@ -24,7 +23,7 @@ impl Delete {
     pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
         let (path, kind) = self.resolve(client)?;
         if !self.yes {
-            confirm(&format!(
+            output::confirm(&format!(
                 "Delete the {kind} `{}` with all its versions?",
                 self.what
             ))?;
@@ -40,7 +39,12 @@ impl Delete {
         if self.what.application.is_some() || self.what.qualifier.is_some() {
             return Ok((function, "function"));
         }
-        let application = format!("/v1/applications/{}", self.what.function);
+        let named = ApplicationId {
+            tenant: self.what.tenant.clone(),
+            name: self.what.function.clone(),
+        };
+        // A tenant's, for the operator, has a slash in it.
+        let application = format!("/v1/applications/{}", named.to_string().replace('/', "%2F"));
         match (
             client.find::<Value>(&application)?,
             client.find::<Value>(&function)?,
@@ -60,24 +64,5 @@ impl Delete {
                 "see what there is with `millpond list`",
             )),
         }
-    }
-}
-
-fn confirm(question: &str) -> Result<(), Failure> {
-    if !output::can_ask() {
-        return Err(Failure::usage(
-            "deleting needs a confirmation, and this is not a terminal",
-            "add --yes",
-        ));
-    }
-    let mut answer = String::new();
-    let mut err = io::stderr().lock();
-    let asked = write!(err, "{question} [y/N] ").and_then(|()| err.flush());
-    asked
-        .and_then(|()| io::stdin().read_line(&mut answer).map(drop))
-        .map_err(|error| Failure::local(format!("cannot ask for a confirmation: {error}"), "add --yes"))?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::local("nothing was deleted", "")),
     }
 }

@@ -15,7 +15,10 @@ use std::{
 };
 use ureq::{
     Body,
-    http::{HeaderName, HeaderValue, Method, Request, Response, header::CONTENT_TYPE},
+    http::{
+        HeaderName, HeaderValue, Method, Request, Response,
+        header::{AUTHORIZATION, CONTENT_TYPE},
+    },
 };
 
 /// Run a function and write its answer to standard output
@@ -62,6 +65,15 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 
 impl Invoke {
     pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
+        if let Some(tenant) = &self.function.tenant {
+            return Err(Failure::usage(
+                "a tenant's functions are named without it, and asked for with its token",
+                format!(
+                    "write {} and give a token of `{tenant}` with --token",
+                    self.function.local()
+                ),
+            ));
+        }
         let data = self.body()?;
         // A call is something sent, if only an empty body.
         let body = data.or_else(|| self.asynchronous.then(Vec::new));
@@ -88,6 +100,12 @@ impl Invoke {
         };
         let attempt = format!("{method} {url}");
         let mut request = Request::builder().method(method).uri(&url);
+        let own = |(name, _): &(HeaderName, HeaderValue)| *name == AUTHORIZATION;
+        if let Some(token) = client.data_token()?
+            && !self.header.iter().any(own)
+        {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
         for (name, value) in &self.header {
             request = request.header(name, value);
         }

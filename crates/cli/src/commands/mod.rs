@@ -1,5 +1,6 @@
 //! The verbs.
 
+mod audit;
 mod build;
 mod calls;
 mod completions;
@@ -16,6 +17,8 @@ mod new;
 mod rollback;
 mod secret;
 mod serve;
+mod tenant;
+mod token;
 mod up;
 
 use crate::{
@@ -32,7 +35,8 @@ Exit codes: 0 ok, 1 error of a function or a service, 2 wrong usage or manifest,
 /// Serve functions, and manage the ones that a node serves
 ///
 /// A function is written [APPLICATION.]FUNCTION[:VERSION|:ALIAS]; without an application its name must be unique on the
-/// node, without a version the live one is meant.
+/// node, without a version the live one is meant. On a node with tenants names are those of the tenant whose token is shown;
+/// the operator names another's with --tenant.
 #[derive(Parser, Debug)]
 #[command(name = "millpond", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Millpond {
@@ -67,6 +71,9 @@ enum Verb {
     Describe(describe::Describe),
     Delete(delete::Delete),
     Rollback(rollback::Rollback),
+    Tenant(tenant::Tenant),
+    Token(token::Token),
+    Audit(audit::Audit),
     Doctor(doctor::Doctor),
     Explain(explain::Explain),
     Completions(completions::Completions),
@@ -94,6 +101,9 @@ impl Millpond {
             Verb::Describe(verb) => verb.run(&client()?, *output),
             Verb::Delete(verb) => verb.run(&client()?, *output),
             Verb::Rollback(verb) => verb.run(&client()?, *output),
+            Verb::Tenant(verb) => verb.run(&client()?, *output),
+            Verb::Token(verb) => verb.run(&client()?, *output),
+            Verb::Audit(verb) => verb.run(&client()?, *output),
             Verb::Doctor(verb) => verb.run(*output),
             Verb::Explain(verb) => verb.run(*output),
             Verb::Completions(verb) => verb.run(*output),
@@ -104,5 +114,6 @@ impl Millpond {
 
 /// The path of a function in the control API.
 fn function_path(reference: &FunctionRef) -> String {
-    format!("/v1/functions/{reference}")
+    // A tenant's, for the operator, has a slash in it.
+    format!("/v1/functions/{}", reference.to_string().replace('/', "%2F"))
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{Action, Difference};
-use contract::ByteSize;
+use contract::{ByteSize, Name};
 use std::sync::{Barrier, Mutex};
 
 #[test]
@@ -439,4 +439,64 @@ fn requests_under_way_keep_their_version_and_idle_images_go() {
     );
     drop(under_way);
     assert!(image.upgrade().is_none(), "nobody holds the old image any longer");
+}
+
+#[test]
+fn a_tenants_applications_are_apart_and_the_nodes_own_keep_their_keys() {
+    let mut node = Node::new();
+    node.deploy(SHOP, &[("resize", "one")]).unwrap();
+    let acme: Name = name("acme");
+    let code = BTreeMap::from([(name("resize"), node.put("two"))]);
+    let deploy = |registry: &Registry| registry.deploy_for(Some(&acme), &manifest(SHOP), &code, &|_| Ok(()));
+    // The code is here, but not because this tenant has it.
+    assert!(matches!(deploy(node.registry()), Err(Error::CodeMissing(_))));
+    let digest = digest(b"two");
+    for stored in [Stored::New, Stored::Known] {
+        let upload = node
+            .registry()
+            .put_code_for(Some(&acme), digest, &mut "two".as_bytes());
+        assert_eq!(upload.unwrap(), stored, "nobody is told what others have");
+    }
+    let refused = node
+        .registry()
+        .deploy_for(Some(&acme), &manifest(SHOP), &code, &|functions| {
+            Err(Error::FunctionQuota { functions, limit: 0 })
+        });
+    assert!(matches!(refused, Err(Error::FunctionQuota { functions: 1, .. })));
+    deploy(node.registry()).unwrap();
+    for reopened in [false, true] {
+        if reopened {
+            node.open().unwrap();
+        }
+        assert_eq!(node.runs("resize"), "one");
+        assert_eq!(node.runs("shop.resize:1"), "one");
+        assert_eq!(node.runs("acme/resize"), "two");
+        assert_eq!(node.runs("acme/shop.resize:live"), "two");
+        let snapshot = node.registry().snapshot();
+        let unknown = snapshot.version(&parse("acme/other.resize")).unwrap_err();
+        assert_eq!(
+            unknown.local().to_string(),
+            "there is no function `other.resize` on this node"
+        );
+    }
+    // Folders of earlier releases have these keys, and are read because they did not change.
+    node.registry = None;
+    let store = Embedded::open(&node.data().join("store.redb")).unwrap();
+    let keys = |prefix: &str| -> Vec<_> {
+        let entries = store.list(prefix).unwrap();
+        entries.into_iter().map(|entry| entry.key).collect()
+    };
+    assert_eq!(
+        keys("application/"),
+        ["application/acme/shop", "application/shop"]
+    );
+    assert_eq!(keys("counter/"), ["counter/acme/shop", "counter/shop"]);
+    assert_eq!(
+        keys("version/"),
+        ["version/acme/shop/resize/1", "version/shop/resize/1"]
+    );
+    drop(store);
+    node.open().unwrap();
+    node.registry().delete_application(&name("acme/shop")).unwrap();
+    assert_eq!(node.runs("resize"), "one");
 }

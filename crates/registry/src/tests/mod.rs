@@ -9,7 +9,7 @@ mod pieces;
 use crate::{Error, Options, Plan, Registry, Stored, Version, disk::digest_of};
 use bytes::Bytes;
 use contract::{
-    Artefact, Code, CoreId, Digest, Engine, FunctionRef, Grant, HeadBuilder, Image, Input, Name,
+    Artefact, Code, CoreId, Digest, Engine, FunctionRef, Grant, HeadBuilder, Image, Input, NameError,
     PrepareError, RequestId, ResponseHead, ResponseSink, Sandbox, SpawnError, Store, VersionNumber,
 };
 use manifest::Manifest;
@@ -18,6 +18,7 @@ use std::{
     io::Read,
     num::NonZeroU32,
     path::Path,
+    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -203,7 +204,7 @@ fn manifest(text: &str) -> Manifest {
     manifest::parse(text).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
-fn name(text: &str) -> Name {
+fn name<T: FromStr<Err = NameError>>(text: &str) -> T {
     text.parse().unwrap()
 }
 

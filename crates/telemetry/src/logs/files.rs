@@ -44,7 +44,7 @@ pub(super) struct Reader {
 }
 
 fn path(folder: &Path, function: &FunctionId, suffix: &str) -> PathBuf {
-    folder.join(format!("{function}.log{suffix}"))
+    folder.join(format!("{}.log{suffix}", function.file_name()))
 }
 
 fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {

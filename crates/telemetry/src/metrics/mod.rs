@@ -35,7 +35,7 @@ pub use exposition::{Exposition, Family, Kind, Labels, Number};
 pub(crate) use exposition::{Series, Value};
 
 use cell::Tally;
-use contract::{CoreId, FunctionId};
+use contract::{CoreId, FunctionId, Name};
 use histogram::{Histogram, MEMORY, SharedHistogram, Shown, Snapshot, TIME, TRAFFIC, Unit, nanos};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -342,6 +342,15 @@ impl Metrics {
         self.page().into_text()
     }
 
+    /// The numbers of a tenant's functions, under the names that it knows.
+    pub fn render_tenant(&self, tenant: &Name) -> String {
+        let mut page = Exposition::default();
+        self.render_functions(&mut page, |id| {
+            (id.tenant() == Some(tenant)).then(|| id.local().to_string())
+        });
+        page.into_text()
+    }
+
     /// When counting began.
     pub(crate) fn started(&self) -> SystemTime {
         self.started
@@ -350,7 +359,7 @@ impl Metrics {
     /// All numbers.
     pub(crate) fn page(&self) -> Exposition {
         let mut page = Exposition::default();
-        self.render_functions(&mut page);
+        self.render_functions(&mut page, |id| Some(id.to_string()));
         self.render_cores(&mut page);
         page.family(
             Kind::Histogram,
@@ -366,12 +375,12 @@ impl Metrics {
         page
     }
 
-    fn render_functions(&self, page: &mut Exposition) {
+    fn render_functions(&self, page: &mut Exposition, shown: impl Fn(&FunctionId) -> Option<String>) {
         let functions: Vec<(String, Totals)> = self
             .functions
             .read()
             .iter()
-            .map(|(id, metrics)| (id.to_string(), metrics.snapshot()))
+            .filter_map(|(id, metrics)| Some((shown(id)?, metrics.snapshot())))
             .collect();
 
         let family = page.family(Kind::Counter, "faas_invocations_total", "Successful invocations.");

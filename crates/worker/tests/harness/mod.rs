@@ -558,6 +558,7 @@ impl Functions {
                 http: Vec::new(),
             }),
             services: None,
+            allowance: None,
             load: Box::new(move || {
                 load()?;
                 Ok(Arc::new(FakeImage {
