@@ -164,7 +164,8 @@ def conduct(name, campaign, description, ours, places, prepare=()):
     output = options.output or (ROOT / "bench/results" if whole else ROOT / "build/bench/results")
 
     subprocess.run([ROOT / "bench/setup"], check=True)
-    subprocess.run(["cargo", "build", "--quiet", "--release", "--package", "millpond-bench"], cwd=ROOT, check=True)
+    # The whole workspace, as `make build` does: alone, a package has other features of its dependencies.
+    subprocess.run(["cargo", "build", "--quiet", "--release", "--workspace", "--all-targets"], cwd=ROOT, check=True)
     for command in prepare:
         subprocess.run(command, check=True)
     allow_many_connections()
