@@ -322,6 +322,7 @@ def test_a_slow_reader_holds_its_function_back(make_node):
         connection.close()
 
 
+@pytest.mark.limit(1200 if LONG else 120)
 def test_many_long_streams_in_flat_memory(make_node):
     """10^4 with 8 MiB each way in `make test-long`, fewer here."""
     count, length = (10_000, 8 * MEBIBYTE) if LONG else (60, 8 * MEBIBYTE)
