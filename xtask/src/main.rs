@@ -1,6 +1,8 @@
 //! Chores of this repository: `cargo xtask floors`, `cargo xtask spec`, `cargo xtask schema`, `cargo xtask docs`.
 //!
-//! Each is a pure function from what was read to what is wrong or what is to be written, with a thin shell around it;
+//! Beside these, `cargo xtask go-component` makes a guest of the tests.
+//!
+//! Each of the former is a pure function from what was read to what is wrong or what is to be written, with a thin shell around it;
 //! `--check` writes nothing and fails when a generated file is stale.
 
 #![forbid(unsafe_code)]
@@ -8,6 +10,7 @@
 mod docs;
 mod floors;
 mod generated;
+mod go_component;
 mod schema;
 mod spec;
 
@@ -18,7 +21,8 @@ const USAGE: &str = "\
 usage: cargo xtask floors            no crate depends upwards or sideways; see ARCHITECTURE.md
        cargo xtask spec [--check]    the table of SPECIFICATION.md, from bench/results/*.json
        cargo xtask schema [--check]  docs/manifest.schema.json and docs/openapi.json, from the code
-       cargo xtask docs [--check]    generated pages of docs/src; every error code is explained, every link leads somewhere";
+       cargo xtask docs [--check]    generated pages of docs/src; every error code is explained, every link leads somewhere
+       cargo xtask go-component WIT HANDLER OUTPUT  an HTTP component of a handler in Go";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         ["schema", "--check"] => schema::run(root, Mode::Check),
         ["docs"] => docs::run(root, Mode::Write),
         ["docs", "--check"] => docs::run(root, Mode::Check),
+        ["go-component", wit, handler, output] => go_component::run(root, wit, handler, output),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
