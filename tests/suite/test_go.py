@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not GUEST.exists(), reason="build/guests/http-go
 
 @pytest.fixture(scope="module")
 def deployed(node):
-    node.deploy("gophers", {"http": "http-go"})
+    node.deploy("gophers", {"http": ("http-go", {"request_body": "4MiB"})})
     return node
 
 

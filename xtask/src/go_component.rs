@@ -65,7 +65,8 @@ fn compile(root: &Path, sources: &Path, handler: &Path) -> Result<PathBuf> {
     fs::write(&module, text)?;
     let output = root.join("build/go-component.wasm");
     let status = Command::new("go")
-        .args(["build", "-buildmode=c-shared", "-o"])
+        // The bindings call `runtime.sbrk`, which Go's linker else keeps for itself.
+        .args(["build", "-ldflags=-checklinkname=0", "-buildmode=c-shared", "-o"])
         .arg(&output)
         .arg(".")
         .current_dir(sources)
