@@ -27,8 +27,8 @@ class Other(BaseHTTPRequestHandler):
             while size := int(self.rfile.readline(), 16):
                 body += self.rfile.read(size)
                 self.rfile.readline()
-            while self.rfile.readline().strip():
-                pass
+            while line := self.rfile.readline().strip():
+                self.server.trailers.append(line)
         elif length:
             body = self.rfile.read(int(length))
         fields = {name.lower(): value for name, value in self.headers.items()}
@@ -78,6 +78,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, address=("127.0.0.1", 0), secure=None):
         super().__init__(address, Other)
         self.seen, self.silent, self.release = [], threading.Event(), threading.Event()
+        self.trailers = []
         if secure:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*secure)
@@ -149,6 +150,20 @@ def test_trailers_come_through(two_cores, application, other):
     with talk(two_cores, get(path, headers="TE: trailers\r\n")) as connection:
         answer = Answer(connection)
         assert answer.body() == b"abc" and answer.trailers["x-sum"] == "3"
+
+
+def test_trailers_go_out(two_cores, application):
+    """Nothing in the request's head tells of them."""
+    with Server() as other:
+        path = f"/function/out.f/stream-fetch?http://127.0.0.1:{other.port}/"
+        request = f"POST {path} HTTP/1.1\r\nHost: x\r\nX-Body: yes\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        for length in (0, 10, 200_000):
+            body = noise(length)
+            sent = chunked(body, trailers=f"X-Sum: {length}\r\nX-Last: yes\r\n")
+            with talk(two_cores, request, sent) as connection:
+                assert Answer(connection).body() == body
+            assert other.trailers[-2:] == [b"x-sum: %d" % length, b"x-last: yes"]
+        assert len(other.trailers) == 6 and "trailer" not in other.seen[-1][2]
 
 
 @pytest.mark.parametrize(("function", "target", "error"), [

@@ -435,17 +435,33 @@ def test_an_answer_begins_before_its_request_has_ended(app, files, secret):
         assert client.read(stream)[2] == sent
 
 
+@pytest.mark.parametrize("length", [True, False])
+def test_a_short_body_is_read_as_it_comes(app, length):
+    """Its second half is only sent when the first has come back."""
+    first, second = b"the first half, ", b"and the second"
+    with H2.clear(app.node.listen) as client:
+        headers = [("content-length", str(len(first + second)))] if length else []
+        stream = client.open("/function/all.flow/stream-echo", "POST", headers, end=False)
+        client.send(stream, first, end=False)
+        while client.answers.get(stream, {"body": b""})["body"] != first:
+            client.step()
+        client.send(stream, second)
+        assert client.read(stream)[2] == first + second
+
+
 def test_trailers_go_both_ways(app):
     with H2.clear(app.node.listen) as client:
-        headers = [("trailer", "x-sum, x-last"), ("te", "trailers")]
-        stream = client.open("/function/all.flow/stream-echo", "POST", headers, end=False)
-        client.send(stream, bytes(200_000), end=False)
-        client.h2.send_headers(stream, [("x-sum", "12"), ("x-last", "yes"), ("x-unannounced", "no")], end_stream=True)
-        client.flush()
-        assert client.read(stream)[2] == bytes(200_000)
-        trailers = client.answers[stream]["trailers"]
-        assert (trailers["x-sum"], trailers["x-last"]) == ("12", "yes")
-        assert "x-unannounced" not in trailers and "run" in trailers["server-timing"]
+        for length in (0, 10, 200_000):
+            headers = [("trailer", "x-sum, x-last"), ("te", "trailers")]
+            stream = client.open("/function/all.flow/stream-echo", "POST", headers, end=False)
+            client.send(stream, bytes(length), end=False)
+            client.h2.send_headers(stream, [("x-sum", "12"), ("x-last", "yes"), ("x-unannounced", "too")], end_stream=True)
+            client.flush()
+            assert client.read(stream)[2] == bytes(length)
+            trailers = client.answers[stream]["trailers"]
+            assert (trailers["x-sum"], trailers["x-last"], trailers["x-unannounced"]) == ("12", "yes", "too")
+            if length > 65_536:
+                assert "run" in trailers["server-timing"]
 
 
 def test_a_stream_that_breaks_is_reset(app):

@@ -6,6 +6,7 @@ use crate::{
 };
 use bytes::Bytes;
 use contract::Origin;
+use http::header::TRANSFER_ENCODING;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::{Request, Response, body::Incoming, client, server::conn::http2, service::service_fn};
@@ -19,7 +20,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{
@@ -30,6 +31,7 @@ use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
+use trailers::{Slip, Trailing};
 
 /// Fields of one message, compressed, take this at most. More than the gateway takes, so that it is the gateway that says so.
 const HEAD: u32 = 64 << 10;
@@ -191,6 +193,7 @@ async fn try_exchange(
     let connection = &stream.connection;
     let permit = connection.inner.sockets.clone().acquire_owned().await?;
     let socket = UnixStream::from_std((connection.inner.dial)(connection.origin)?)?;
+    let (socket, slip) = Trailing::new(socket);
     let (mut sender, driver) = client::conn::http1::Builder::new()
         .max_headers(ANSWER_FIELDS)
         .max_buf_size(ANSWER_BUFFER)
@@ -207,6 +210,8 @@ async fn try_exchange(
     forward::request(&mut parts, !body.is_end_stream());
     let body = Upload {
         body: Some(body),
+        // A request with a length has no place for trailers in HTTP/1.1.
+        slip: parts.headers.contains_key(TRANSFER_ENCODING).then_some(slip),
         linger: connection.inner.options.timeouts.linger,
     };
     let response = sender.send_request(Request::from_parts(parts, body)).await?;
@@ -218,6 +223,8 @@ async fn try_exchange(
 /// answer was complete (RFC 9113, section 8.1).
 struct Upload {
     body: Option<Incoming>,
+    /// Where its trailers go, which hyper would drop unless they were announced.
+    slip: Option<Slip>,
     linger: Duration,
 }
 
@@ -229,10 +236,18 @@ impl Body for Upload {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match &mut self.get_mut().body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+        let this = self.get_mut();
+        let Some(body) = &mut this.body else {
+            return Poll::Ready(None);
+        };
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        if let (Some(Ok(frame)), Some(slip)) = (&frame, &this.slip)
+            && let Some(trailers) = frame.trailers_ref()
+        {
+            slip.put(trailers);
+            return Poll::Ready(None);
         }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

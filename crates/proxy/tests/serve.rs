@@ -155,6 +155,56 @@ async fn a_request_reaches_a_gateway_with_its_origin() -> Result<(), Error> {
 }
 
 #[tokio::test]
+async fn trailers_that_were_not_announced_reach_a_gateway() -> Result<(), Error> {
+    let (tell, told) = blocking::channel();
+    let tell = Mutex::new(tell);
+    let gateway: Gateway = Arc::new(move |mut socket, _| {
+        let asked = head(&mut socket).unwrap();
+        let end: &[u8] = if asked.contains("content-length: 3\r\n") {
+            b"one"
+        } else {
+            b"\r\n\r\n"
+        };
+        let mut body = Vec::new();
+        while !body.ends_with(end) {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            body.push(byte[0]);
+        }
+        tell.lock()
+            .unwrap()
+            .send(String::from_utf8(body).unwrap())
+            .unwrap();
+        hello(&mut socket).unwrap();
+    });
+    let proxy = Proxy::start(Options::default(), dial(gateway));
+    let client = proxy.client().await?;
+    for (length, piece, came) in [
+        (None, "one", "3\r\none\r\n0\r\nx-sum: 12\r\nx-last: yes\r\n\r\n"),
+        (None, "", "0\r\nx-sum: 12\r\nx-last: yes\r\n\r\n"),
+        // There is no place for them.
+        (Some("3"), "one", "one"),
+    ] {
+        let mut request = http::Request::post("http://h/");
+        if let Some(length) = length {
+            request = request.header("content-length", length);
+        }
+        let mut client = client.clone().ready().await?;
+        let (answer, mut stream) = client.send_request(request.body(())?, false)?;
+        if !piece.is_empty() {
+            stream.send_data(Bytes::from_static(piece.as_bytes()), false)?;
+        }
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("x-sum", "12".parse()?);
+        trailers.insert("x-last", "yes".parse()?);
+        stream.send_trailers(trailers)?;
+        assert_eq!(timeout(PATIENCE, answer).await??.status(), 200);
+        assert_eq!(told.recv_timeout(PATIENCE)?, came);
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_request_that_no_gateway_takes_is_told_so() -> Result<(), Error> {
     let refused: Dial = Arc::new(|_| Err(io::ErrorKind::ConnectionRefused.into()));
     let closed = dial(Arc::new(|socket, _| drop(socket)));

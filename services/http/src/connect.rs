@@ -22,6 +22,7 @@ use tokio::{
     time,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
+use trailers::{Slip, Trailing};
 
 /// How long a connection may take, its TLS included.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -64,14 +65,14 @@ impl Connector {
         // Requests are small and wait for their replies.
         let _ = socket.set_nodelay(true);
         if !secure {
-            return Ok(Link::Plain(socket));
+            return Ok(Link::new(Stream::Plain(socket)));
         }
         let tls = self.tls.get_or_init(trust).clone()?;
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|error| CallError::Secure(error.to_string()))?;
         let shaken = tls.connect(name, socket).await;
         shaken
-            .map(|stream| Link::Secure(Box::new(stream)))
+            .map(|stream| Link::new(Stream::Secure(Box::new(stream))))
             .map_err(|error| CallError::Secure(error.to_string()))
     }
 }
@@ -120,29 +121,42 @@ fn trust() -> Result<TlsConnector, CallError> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// A connection, secured or not.
-pub(crate) enum Link {
-    Plain(TcpStream),
-    Secure(Box<TlsStream<TcpStream>>),
+/// A connection of the pool, and where the requests on it leave their trailers: whoever has [`Connected`] finds that among its extras.
+pub(crate) struct Link {
+    stream: Trailing<Stream>,
+    slip: Slip,
+}
+
+impl Link {
+    fn new(stream: Stream) -> Self {
+        let (stream, slip) = Trailing::new(stream);
+        Self { stream, slip }
+    }
 }
 
 impl Connection for Link {
     fn connected(&self) -> Connected {
-        Connected::new()
+        Connected::new().extra(self.slip.clone())
     }
+}
+
+/// Secured or not.
+enum Stream {
+    Plain(TcpStream),
+    Secure(Box<TlsStream<TcpStream>>),
 }
 
 /// Calls the same method of whichever stream it is.
 macro_rules! either {
     ($self:ident, $method:ident($($argument:ident),*)) => {
         match $self.get_mut() {
-            Link::Plain(stream) => Pin::new(stream).$method($($argument),*),
-            Link::Secure(stream) => Pin::new(stream).$method($($argument),*),
+            Stream::Plain(stream) => Pin::new(stream).$method($($argument),*),
+            Stream::Secure(stream) => Pin::new(stream).$method($($argument),*),
         }
     };
 }
 
-impl AsyncRead for Link {
+impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -152,7 +166,7 @@ impl AsyncRead for Link {
     }
 }
 
-impl AsyncWrite for Link {
+impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         either!(self, poll_write(context, bytes))
     }
@@ -163,6 +177,34 @@ impl AsyncWrite for Link {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self, poll_shutdown(context))
+    }
+}
+
+impl AsyncRead for Link {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Link {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

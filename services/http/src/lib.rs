@@ -23,11 +23,14 @@ use contract::{
     ApplicationId, Body, BodyError, BodyStream, Call, CallError, Caller, Calling, Grant, Reply, ResponseHead,
     Service, Session, Trailers,
 };
-use http::{HeaderMap, Uri, header};
+use http::{Extensions, HeaderMap, Uri, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::{
-    client::legacy::{self, Client},
+    client::legacy::{
+        self, Client,
+        connect::{CaptureConnection, capture_connection},
+    },
     rt::{TokioExecutor, TokioTimer},
 };
 use secrets::Secrets;
@@ -46,6 +49,7 @@ use tokio::{
     task::AbortHandle,
     time::{self, Sleep},
 };
+use trailers::Slip;
 
 /// Calls of one node under way, replies that are still being read included.
 const MOST_CALLS: usize = 4096;
@@ -179,10 +183,15 @@ impl HttpSession {
         let method = http::Method::from_bytes(call.operation.as_bytes()).map_err(|_| target())?;
         added.permit(&method, &uri, &host)?;
         let length = length(&call);
+        let chunked = length.is_none() && call.body.known_length().is_none();
         let mut request = http::Request::new(Outgoing {
             body: call.body,
             added: added.clone(),
+            connection: None,
         });
+        if chunked {
+            request.body_mut().connection = Some(capture_connection(&mut request));
+        }
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         for (name, value) in call.parameters {
@@ -361,6 +370,33 @@ struct Outgoing {
     body: Body,
     /// Whose names the trailers may not have either.
     added: Arc<Added>,
+    /// Where it is sent, if it can have trailers.
+    connection: Option<CaptureConnection>,
+}
+
+impl Outgoing {
+    /// Has them sent behind the body, past hyper: it would drop those that the request's head has not named.
+    fn trail(&self, trailers: Trailers) {
+        let mut fields = HeaderMap::new();
+        for (name, value) in trailers {
+            let name = header::HeaderName::from_bytes(name.as_bytes());
+            let value = header::HeaderValue::from_maybe_shared(value);
+            if let (Ok(name), Ok(value)) = (name, value)
+                && !self.added.has(&name)
+            {
+                fields.append(name, value);
+            }
+        }
+        if let Some(connection) = &self.connection
+            && let Some(connected) = &*connection.connection_metadata()
+        {
+            let mut extras = Extensions::new();
+            connected.get_extras(&mut extras);
+            if let Some(slip) = extras.get::<Slip>() {
+                slip.put(&fields);
+            }
+        }
+    }
 }
 
 impl http_body::Body for Outgoing {
@@ -371,26 +407,18 @@ impl http_body::Body for Outgoing {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Self { body, added } = &mut *self;
-        match body {
+        match &mut self.body {
             Body::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Body::Stream(stream) => match std::task::ready!(stream.poll_next(context.waker())) {
                 Ok(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
                 Err(error) => Poll::Ready(Some(Err(error))),
                 Ok(None) => {
-                    let mut trailers = HeaderMap::new();
-                    for (name, value) in stream.trailers() {
-                        let name = header::HeaderName::from_bytes(name.as_bytes());
-                        let value = header::HeaderValue::from_maybe_shared(value);
-                        if let (Ok(name), Ok(value)) = (name, value)
-                            && !added.has(&name)
-                        {
-                            trailers.append(name, value);
-                        }
+                    let trailers = stream.trailers();
+                    if !trailers.is_empty() {
+                        self.trail(trailers);
                     }
-                    let trailers = (!trailers.is_empty()).then(|| Ok(Frame::trailers(trailers)));
-                    Poll::Ready(trailers)
+                    Poll::Ready(None)
                 }
             },
         }

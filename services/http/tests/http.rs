@@ -156,16 +156,40 @@ fn a_secret_goes_to_its_host_only() {
     assert_eq!(server.reached(), before);
 }
 
-/// A body without a byte, and trailers.
-struct Trailing(Option<Trailers>);
+/// A body of one piece or none, and trailers.
+struct Trailing(Option<bytes::Bytes>, Option<Trailers>);
 
 impl BodyStream for Trailing {
     fn poll_next(&mut self, _: &Waker) -> Poll<Result<Option<bytes::Bytes>, contract::BodyError>> {
-        Poll::Ready(Ok(None))
+        Poll::Ready(Ok(self.0.take()))
     }
 
     fn trailers(&mut self) -> Trailers {
-        self.0.take().unwrap_or_default()
+        self.1.take().unwrap_or_default()
+    }
+}
+
+#[test]
+fn trailers_reach_a_server_that_was_not_told_of_them() {
+    let (ours, server) = (Ours::start(), Server::start());
+    let granted = grant(vec![host("127.0.0.1")]);
+    for piece in [Some("0\r\n\r\n"), None, Some("a body")] {
+        let trailers: Trailers = vec![("X-Sum".into(), "1".into()), ("x-sum".into(), "2".into())];
+        let mut trailed = call("POST", server.uri("/echo"), &[]);
+        trailed.body = Body::Stream(Box::new(Trailing(piece.map(Into::into), Some(trailers.clone()))));
+        ask(&ours, &granted, trailed).unwrap();
+        let came = server.last_trailers();
+        assert_eq!(came.get_all("x-sum").iter().collect::<Vec<_>>(), ["1", "2"]);
+        // The next request on the same connection has none, nor has one whose length is known.
+        let mut plain = call("POST", server.uri("/echo"), &[]);
+        plain.body = Body::Stream(Box::new(Trailing(piece.map(Into::into), None)));
+        ask(&ours, &granted, plain).unwrap();
+        assert!(server.last_trailers().is_empty());
+        let length = piece.map_or("0", |piece| if piece.len() == 5 { "5" } else { "6" });
+        let mut sized = call("POST", server.uri("/echo"), &[("content-length", length)]);
+        sized.body = Body::Stream(Box::new(Trailing(piece.map(Into::into), Some(trailers))));
+        ask(&ours, &granted, sized).unwrap();
+        assert!(server.last_trailers().is_empty());
     }
 }
 
@@ -176,7 +200,7 @@ fn trailers_cannot_stand_beside_a_secret_either() {
     let granted = grant(vec![with("127.0.0.1", &[("x-key", "{secret:KEY}")])]);
     let trailers = vec![("X-Key".into(), "mine".into()), ("x-sum".into(), "1".into())];
     let mut call = call("POST", server.uri("/echo"), &[("trailer", "x-key, x-sum")]);
-    call.body = Body::Stream(Box::new(Trailing(Some(trailers))));
+    call.body = Body::Stream(Box::new(Trailing(None, Some(trailers))));
     ask(&ours, &granted, call).unwrap();
     let came = server.last_trailers();
     assert_eq!(came.get("x-sum").unwrap(), "1");
