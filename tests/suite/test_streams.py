@@ -1,5 +1,6 @@
 """Bodies as they come: a component reads its request while it arrives and answers while it runs, in bounded memory."""
 
+import contextlib
 import hashlib
 import random
 import socket
@@ -19,6 +20,7 @@ def application(two_cores):
         "f": ("http-component", LIMITS),
         "brief": ("http-component", LIMITS | {"timeout": "1s"}),
         "tight": ("http-component", {"request_body": "100KiB", "response_body": "100KiB"}),
+        "few": ("http-component", LIMITS | {"concurrency": 4}),
         "whole": ("echo", LIMITS),
     })
 
@@ -133,6 +135,119 @@ def test_an_answer_begins_before_its_request_has_ended(two_cores, application):
         connection.sendall(b"0\r\n\r\n")
         back += b"".join(pieces)
         assert back == piece * 10
+
+
+HALVES = (b"the first half, ", b"and the second")
+FRAMINGS = ("Transfer-Encoding: chunked\r\n", f"Content-Length: {len(b''.join(HALVES))}\r\n")
+
+
+def framed(framing, piece):
+    return b"%x\r\n%s\r\n" % (len(piece), piece) if "chunked" in framing else piece
+
+
+def exactly(pieces, length):
+    """Bytes of a body that come before those that were not sent yet."""
+    back = b""
+    while len(back) < length:
+        back += next(pieces)
+    return back
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("manner", ["echo", "poll", "splice"])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_short_body_is_read_as_it_comes(two_cores, application, framing, manner, together):
+    """Its second half is only sent when the first has come back; the first comes with the head, or behind it."""
+    first, second = HALVES
+    with socket.create_connection(two_cores.listen, timeout=60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        start = [head(manner, headers=framing), framed(framing, first)]
+        for part in [b"".join(start)] if together else start:
+            connection.sendall(part)
+        answer = Answer(connection)
+        sized = "content-length" in answer.headers
+        pieces = iter(lambda: answer.file.read(1), b"") if sized else answer.pieces()
+        assert exactly(pieces, len(first)) == first
+        connection.sendall(framed(framing, second) + (b"0\r\n\r\n" if "chunked" in framing else b""))
+        assert exactly(pieces, len(second)) == second
+        assert sized or list(pieces) == []
+        # The connection goes on.
+        connection.sendall(get(path("count")))
+        assert Answer(answer.file).body() == b"0"
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_a_function_may_speak_first(two_cores, application, framing):
+    """Its client sends nothing of the body before it has heard something."""
+    with socket.create_connection(two_cores.listen, timeout=60) as connection:
+        connection.sendall(head("greet", headers=framing))
+        answer = Answer(connection)
+        pieces = answer.pieces()
+        assert exactly(pieces, 6) == b"hello\n"
+        for half in HALVES:
+            connection.sendall(framed(framing, half))
+            assert exactly(pieces, len(half)) == half
+        connection.sendall(b"0\r\n\r\n" if "chunked" in framing else b"")
+        assert list(pieces) == []
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_a_connection_goes_on_behind_a_short_body_that_was_not_read(two_cores, application, framing):
+    first, second = HALVES
+    with socket.create_connection(two_cores.listen, timeout=60) as connection, connection.makefile("rb") as file:
+        connection.sendall(head("early", headers=framing) + framed(framing, first))
+        answer = Answer(file)
+        assert answer.body() == b"enough" and answer.headers.get("connection") != "close"
+        end = b"0\r\n\r\n" if "chunked" in framing else b""
+        connection.sendall(framed(framing, second) + end + get(path("count")))
+        assert Answer(file).body() == b"0"
+    with socket.create_connection(two_cores.listen, timeout=60) as connection, connection.makefile("rb") as file:
+        connection.sendall(head("early", headers=FRAMINGS[0]) + framed(FRAMINGS[0], first))
+        assert Answer(file).body() == b"enough"
+        connection.sendall(b"this is no chunk\r\n")
+        assert file.read() == b"", "nobody knows where its next request would begin"
+
+
+def test_clients_that_are_slow_leave_places_to_others(two_cores, application):
+    """Of four places three may be held by requests that are not all here. The fourth of them waits until there is one."""
+    first, second = HALVES
+    with contextlib.ExitStack() as stack:
+        def begin():
+            connection = stack.enter_context(socket.create_connection(two_cores.listen, timeout=60))
+            connection.sendall(head("echo", "few", FRAMINGS[0]) + framed(FRAMINGS[0], first))
+            return connection
+
+        def echoed(connection):
+            answer = Answer(connection)
+            pieces = answer.pieces()
+            assert exactly(pieces, len(first)) == first
+            return pieces
+
+        slow = [(connection, echoed(connection)) for connection in [begin() for _ in range(3)]]
+        last = begin()
+        for _ in range(20):
+            assert two_cores.request("POST", path("count", "few"), b"whole").body == b"5"
+        last.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            last.recv(1)
+        last.settimeout(60)
+        connection, pieces = slow.pop()
+        connection.sendall(framed(FRAMINGS[0], second) + b"0\r\n\r\n")
+        assert b"".join(pieces) == second
+        # Nothing more is sent for it to be begun.
+        slow.append((last, echoed(last)))
+        for connection, pieces in slow:
+            connection.sendall(framed(FRAMINGS[0], second) + b"0\r\n\r\n")
+            assert b"".join(pieces) == second
+
+
+def test_a_short_body_that_breaks_is_refused(two_cores, application):
+    """Its function has begun already; what it would have answered is not wanted."""
+    with socket.create_connection(two_cores.listen, timeout=60) as connection:
+        connection.sendall(head("count", headers=FRAMINGS[0]) + framed(FRAMINGS[0], HALVES[0]))
+        connection.sendall(b"this is no chunk\r\n")
+        answer = Answer(connection)
+        assert answer.status == 400 and answer.headers["connection"] == "close"
 
 
 def test_what_was_written_arrives_while_the_function_waits(two_cores, application):

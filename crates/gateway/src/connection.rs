@@ -3,7 +3,7 @@
 use crate::{
     http1::{ChunkDecoder, Fed, Framing, Reject},
     later::Order,
-    streams::{self, Download, Upload},
+    streams::{self, Download, Leftover, Upload},
 };
 use bytes::Bytes;
 use calls::CallId;
@@ -84,6 +84,8 @@ pub(crate) enum Phase {
     Body(Box<Incoming>),
     /// A request is in work, or its answer is being written.
     Working,
+    /// A request was answered whose body is not all here.
+    Skipping(Box<Leftover>),
     /// The last answer is written; what still comes is discarded.
     Lingering,
     /// It goes on in HTTP/2, elsewhere, perhaps with the answer to this request.
@@ -104,6 +106,11 @@ impl Goal {
     fn streams(&self) -> bool {
         matches!(self, Self::Run(target) if target.streams())
     }
+
+    /// Whether it streams, and has sandboxes to spare that wait for the rest of a short body.
+    fn takes_unfinished(&self) -> bool {
+        matches!(self, Self::Run(target) if target.streams() && target.takes_unfinished())
+    }
 }
 
 /// A request whose body is on its way.
@@ -113,6 +120,8 @@ pub(crate) struct Incoming {
     pub(crate) body: Vec<u8>,
     /// Of the body, in bytes.
     pub(crate) limit: u64,
+    /// Its client pauses, perhaps to hear something first.
+    pub(crate) pauses: bool,
     framing: Rest,
 }
 
@@ -221,6 +230,7 @@ impl Incoming {
             head,
             body: Vec::with_capacity(capacity),
             limit,
+            pauses: false,
             framing,
         })
     }
@@ -232,12 +242,12 @@ impl Incoming {
 
     /// Whether its function is better told of it before it is complete, or of what came behind it.
     pub(crate) fn streams(&self, done: bool) -> bool {
-        let worth = match (&self.framing, done) {
-            (_, false) => self.body.len() >= streams::COLLECTED,
-            (Rest::Chunked(decoder), true) => !decoder.trailers().is_empty(),
+        match (&self.framing, done) {
+            (_, false) if self.body.len() >= streams::COLLECTED => self.goal.streams(),
+            (_, false) => (!self.body.is_empty() || self.pauses) && self.goal.takes_unfinished(),
+            (Rest::Chunked(decoder), true) => !decoder.trailers().is_empty() && self.goal.streams(),
             (Rest::Length(_), true) => false,
-        };
-        worth && self.goal.streams()
+        }
     }
 
     /// Splits it into what is sent on, and what decodes the rest.
@@ -423,10 +433,17 @@ impl Connection {
         !matches!(self.phase, Phase::Working)
     }
 
-    /// The body that was being taken, if one was.
-    pub(crate) fn take_incoming(&mut self) -> Option<Box<Incoming>> {
+    /// Whether the request whose body is being taken is one that [`Incoming::streams`]. Calls and Lambda's API give theirs whole.
+    pub(crate) fn streams(&self, done: bool) -> bool {
+        matches!(&self.phase, Phase::Body(incoming) if incoming.streams(done))
+            && self.invoke.is_none()
+            && self.later.is_none()
+    }
+
+    /// The body that was being taken, if one was and it is due.
+    pub(crate) fn take_incoming_if(&mut self, due: bool) -> Option<Box<Incoming>> {
         match mem::replace(&mut self.phase, Phase::Working) {
-            Phase::Body(incoming) => Some(incoming),
+            Phase::Body(incoming) if due => Some(incoming),
             other => {
                 self.phase = other;
                 None

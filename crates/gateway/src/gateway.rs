@@ -443,7 +443,7 @@ impl Gateway {
                     // Someone who has sent a whole request may close their side and still wait for the answer.
                     Phase::Working => connection.upload.is_none(),
                     Phase::Leaving(_) => true,
-                    Phase::Head | Phase::Body(_) | Phase::Lingering => false,
+                    Phase::Head | Phase::Body(_) | Phase::Skipping(_) | Phase::Lingering => false,
                 };
             }
             Ok((read, _)) => edge.metrics.received_bytes.add(read as u64),
@@ -511,21 +511,26 @@ impl Gateway {
             Phase::Working
                 if !connection.in_work && connection.reply.is_none() && connection.download.is_none() =>
             {
-                if connection.upload.take().is_some() {
-                    // Its function has answered without reading all of it.
-                    connection.manner.keep_alive = false;
-                }
-                if !connection.manner.keep_alive {
+                // Its function may have answered without reading all of its body.
+                let next = match connection.upload.take() {
+                    None => Some(Phase::Head),
+                    Some(upload) => upload.forsake().map(Box::new).map(Phase::Skipping),
+                };
+                let Some(next) = next.filter(|_| connection.manner.keep_alive) else {
                     if connection.ended {
                         return false;
                     }
                     connection.linger();
                     return true;
-                }
-                connection.phase = Phase::Head;
+                };
+                connection.phase = next;
                 connection.since = intake.now;
                 edge.take_buffered(connection, intake, dirty);
                 !(connection.ended && connection.is_idle())
+            }
+            Phase::Body(_) => {
+                edge.pass_on(connection, false, intake, dirty);
+                true
             }
             _ => true,
         }
@@ -612,14 +617,8 @@ impl Edge {
                     match fed {
                         Ok(fed) => {
                             at += fed.consumed;
-                            let streams = incoming.streams(fed.done)
-                                && connection.invoke.is_none()
-                                && connection.later.is_none();
-                            if !fed.done && !streams {
+                            if !self.pass_on(connection, fed.done, intake, dirty) {
                                 return at;
-                            }
-                            if let Some(incoming) = connection.take_incoming() {
-                                self.pass(connection, *incoming, fed.done, streams, intake, dirty);
                             }
                         }
                         Err(reject) => {
@@ -628,6 +627,22 @@ impl Edge {
                         }
                     }
                 }
+                Phase::Skipping(leftover) => match leftover.take(&bytes[at..]) {
+                    Ok(fed) => {
+                        at += fed.consumed;
+                        connection.since = intake.now;
+                        if !fed.done {
+                            return at;
+                        }
+                        connection.phase = Phase::Head;
+                    }
+                    Err(reject) => {
+                        // Its request has been answered; where the next one would begin is not known.
+                        self.metrics.reject(reject.code);
+                        connection.linger();
+                        return bytes.len();
+                    }
+                },
                 Phase::Head => {
                     if at == bytes.len() {
                         return at;
@@ -688,7 +703,24 @@ impl Edge {
         }
     }
 
-    /// Submits a request whose body is complete, or as much of it as is collected before it is streamed.
+    /// Has a request whose body is being taken go on, if that is complete or its function takes it before. `false` if it waits for
+    /// more.
+    fn pass_on(
+        &mut self,
+        connection: &mut Connection,
+        done: bool,
+        intake: &mut Intake<'_>,
+        dirty: &mut Vec<u64>,
+    ) -> bool {
+        let streams = connection.streams(done);
+        let Some(incoming) = connection.take_incoming_if(done || streams) else {
+            return false;
+        };
+        self.pass(connection, *incoming, done, streams, intake, dirty);
+        true
+    }
+
+    /// Submits a request whose body is complete, or as much of it as has come before it is streamed.
     fn pass(
         &mut self,
         connection: &mut Connection,
@@ -762,7 +794,8 @@ impl Edge {
             return true;
         };
         let now = Instant::now();
-        if intake.is_draining() || connection.upload.is_some() {
+        let goes_on = |upload: &Upload| upload.is_short();
+        if intake.is_draining() || !connection.upload.as_deref().is_none_or(goes_on) {
             connection.manner.keep_alive = false;
         }
         let date = self.clock.at(now);
@@ -1366,7 +1399,7 @@ impl Front for Gateway {
             let over = match &connection.phase {
                 Phase::Head if connection.input.is_empty() => waited >= timeouts.idle,
                 Phase::Head => waited >= timeouts.head,
-                Phase::Body(_) => waited >= timeouts.body,
+                Phase::Body(_) | Phase::Skipping(_) => waited >= timeouts.body,
                 // Its client reads nothing. Until there is something to read, the function's own limits hold.
                 Phase::Working => {
                     let stalls = connection.upload.as_ref().is_some_and(|upload| !upload.is_full());
@@ -1377,6 +1410,13 @@ impl Front for Gateway {
                 Phase::Leaving(_) => false,
             };
             if !over {
+                if let Phase::Body(incoming) = &mut connection.phase {
+                    incoming.pauses = waited >= UPKEEP;
+                }
+                if connection.streams(false) {
+                    // There may be a place for it now that there was not when it came.
+                    self.dirty.push(connection.token);
+                }
                 continue;
             }
             let stalls = connection.upload.is_some() && connection.output.is_empty();

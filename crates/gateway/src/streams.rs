@@ -15,9 +15,11 @@ use std::{
     task::{Poll, Waker},
     time::Duration,
 };
+use trailers::may_trail;
 use worker::Opening;
 
-/// A body longer than this is streamed if its function takes streams; a shorter one is collected. In bytes.
+/// A body that is longer than this goes to a function that takes streams before it is complete, whatever else goes on; a shorter
+/// one if not all of it came at once and the function has places to spare. In bytes.
 pub(crate) const COLLECTED: usize = 64 << 10;
 /// What one turn of the core moves of one response, in bytes: others have their turn between.
 const TURN: usize = 1 << 20;
@@ -30,6 +32,8 @@ pub(crate) struct Upload {
     sender: Option<Sender>,
     framing: Rest,
     limit: u64,
+    /// Bytes of it that have come.
+    length: u64,
     /// The function is behind: nothing more is read.
     full: bool,
 }
@@ -37,11 +41,13 @@ pub(crate) struct Upload {
 impl Upload {
     /// `begun` has been decoded already.
     pub(crate) fn new(sender: Sender, begun: Vec<u8>, framing: Rest, limit: u64) -> Self {
+        let length = begun.len() as u64;
         sender.send(begun.into());
         Self {
             sender: Some(sender),
             framing,
             limit,
+            length,
             full: false,
         }
     }
@@ -51,6 +57,7 @@ impl Upload {
         let mut body = Vec::new();
         let fed = self.framing.take(bytes, &mut body, self.limit)?;
         let length = body.len();
+        self.length += length as u64;
         if let Some(sender) = &self.sender {
             sender.send(body.into());
         }
@@ -88,6 +95,32 @@ impl Upload {
         if let Some(sender) = self.sender.take() {
             sender.fail(BodyError::Bad);
         }
+    }
+
+    /// Whether the rest of it can be read though nobody wants it, for the sake of its connection.
+    pub(crate) fn is_short(&self) -> bool {
+        let missing = match self.framing {
+            Rest::Length(missing) => missing,
+            // That is not known.
+            Rest::Chunked(_) => 0,
+        };
+        self.length.saturating_add(missing) <= COLLECTED as u64
+    }
+
+    /// Its function has answered and reads no more of it: what is to be skipped, if it [`is_short`](Self::is_short).
+    pub(crate) fn forsake(self) -> Option<Leftover> {
+        self.is_short().then_some(Leftover(self.framing))
+    }
+}
+
+/// The rest of a request's body behind which its connection goes on: it is read and dropped.
+pub(crate) struct Leftover(Rest);
+
+impl Leftover {
+    /// Drops what has arrived; says how much, and whether that was the rest of it. Fails if the whole body is longer than one
+    /// may be that nobody reads.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Fed, Reject> {
+        self.0.take(bytes, &mut Vec::new(), COLLECTED as u64)
     }
 }
 
@@ -305,30 +338,6 @@ pub(crate) fn declared(head: &ResponseHead) -> Option<u64> {
     let mut headers = head.headers.iter();
     let (_, value) = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"))?;
     std::str::from_utf8(value).ok()?.parse().ok()
-}
-
-/// Fields that a trailer must not have (RFC 9110, section 6.5.1): what frames, routes, authenticates or describes a message.
-const FORBIDDEN: [&str; 16] = [
-    "age",
-    "authorization",
-    "cache-control",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "cookie",
-    "host",
-    "set-cookie",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "www-authenticate",
-];
-
-fn may_trail(name: &str) -> bool {
-    !FORBIDDEN.iter().any(|its| name.eq_ignore_ascii_case(its))
 }
 
 /// Of a function's trailers, those that may be.

@@ -77,6 +77,14 @@ pub fn worth_waking(waiting: usize, mean: Duration, busy: bool) -> bool {
     mean.saturating_mul(u32::try_from(movable).unwrap_or(u32::MAX)) >= WORTH
 }
 
+/// Whether a function has places to spare for requests that are not all here: a quarter of its places is kept from them, as long
+/// as it has four. A sandbox that waits for a slow client is then never the last that a function has for those who do not
+/// make it wait.
+#[must_use]
+pub fn may_wait_inside(load: &Load) -> bool {
+    load.running.saturating_add(load.queued) < load.concurrency - load.concurrency / 4
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +163,20 @@ mod tests {
         assert!(!worth_waking(1, Duration::from_millis(50), false));
         assert!(worth_waking(1, Duration::from_millis(50), true));
         assert!(worth_waking(2, Duration::ZERO, false));
+    }
+
+    #[test]
+    fn clients_that_are_slow_leave_places_to_others() {
+        let most = |concurrency| {
+            (0..=concurrency)
+                .find(|running| !may_wait_inside(&load(*running, 0, concurrency, 1)))
+                .unwrap()
+        };
+        assert_eq!([1, 2, 3, 4, 5, 8, 256].map(most), [1, 2, 3, 3, 4, 6, 192]);
+        assert!(
+            !may_wait_inside(&load(1, 2, 4, 8)),
+            "what waits has a place before it"
+        );
     }
 
     #[test]

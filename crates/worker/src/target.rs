@@ -110,6 +110,11 @@ impl Target {
         self.image().is_some_and(|image| image.streams())
     }
 
+    /// Whether it may begin with a request that is not all here: see [`policy::may_wait_inside`].
+    pub fn takes_unfinished(&self) -> bool {
+        policy::may_wait_inside(&self.load(false))
+    }
+
     /// What its sandboxes may use.
     pub fn grant(&self) -> &Arc<Grant> {
         &self.grant

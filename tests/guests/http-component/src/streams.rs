@@ -49,6 +49,16 @@ pub(crate) fn handle(manner: &str, query: &str, request: &IncomingRequest, outpa
             drop(from);
             trailers(body)
         }),
+        // A greeting, and then what came.
+        "greet" => respond(outparam, None, |to| {
+            put(to, b"hello\n");
+            let body = request.consume().expect("its body");
+            let from = body.stream().expect("its stream");
+            while let Some(piece) = next(&from) {
+                put(to, &piece);
+            }
+            None
+        }),
         // How long it was.
         "count" => respond(outparam, None, |to| {
             let body = request.consume().expect("its body");
