@@ -21,7 +21,9 @@
 #![forbid(unsafe_code)]
 
 mod adoption;
+mod begin;
 mod connection;
+mod edge;
 /// Events in, and the calls that they make.
 pub mod events;
 mod gateway;
@@ -30,11 +32,13 @@ pub mod http1;
 mod invoke;
 mod later;
 mod listener;
+mod options;
 mod respond;
 mod streams;
 
 pub use adoption::{Adoption, Departing, Departure};
-pub use gateway::{Gateway, Options, Timeouts};
+pub use gateway::Gateway;
 pub use later::Later;
 pub use listener::Listener;
+pub use options::{Options, Timeouts};
 pub use respond::record_elsewhere;
