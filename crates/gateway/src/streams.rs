@@ -362,3 +362,42 @@ pub(crate) fn parse_trailers(section: &[u8]) -> Trailers {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::ChunkDecoder;
+
+    fn upload(framing: Rest, begun: &[u8]) -> Upload {
+        Upload::new(flow::flow().0, begun.to_vec(), framing, u64::MAX)
+    }
+
+    #[test]
+    fn the_rest_of_a_short_body_is_skipped() {
+        for framing in [Rest::Length(5), Rest::Chunked(ChunkDecoder::new())] {
+            let (first, last): (&[u8], &[u8]) = match framing {
+                Rest::Length(_) => (b"ab", b"cde"),
+                Rest::Chunked(_) => (b"5\r\nab", b"cde\r\n0\r\n\r\n"),
+            };
+            let mut leftover = upload(framing, b"begun").forsake().unwrap();
+            assert!(!leftover.take(first).unwrap().done);
+            let fed = leftover.take(&[last, b"GET"].concat()).unwrap();
+            assert_eq!((fed.consumed, fed.done), (last.len(), true));
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_long_body_is_not() {
+        let begun = vec![0; COLLECTED - 10];
+        assert!(upload(Rest::Length(10), &begun).is_short());
+        assert!(upload(Rest::Length(11), &begun).forsake().is_none());
+        assert!(upload(Rest::Length(u64::MAX), &begun).forsake().is_none());
+        let chunked = || Rest::Chunked(ChunkDecoder::new());
+        assert!(upload(chunked(), &[0; COLLECTED + 1]).forsake().is_none());
+        let mut leftover = upload(chunked(), &begun).forsake().unwrap();
+        assert!(
+            leftover.take(b"10001\r\n").is_err(),
+            "it is longer than it seemed"
+        );
+    }
+}

@@ -128,7 +128,7 @@ rejects! {
         "trailers have the form of headers";
     TRAILER_LARGE = 431 "limit-request-trailers"
         "the chunked body's trailer section is larger than this node takes"
-        "send fewer or shorter trailers; functions do not see them";
+        "send fewer or shorter trailers";
     BODY_LARGE = 413 "limit-request-body"
         "the request's body is larger than this function takes"
         "raise `request_body` of this function in millpond.toml, or send less";
