@@ -6,8 +6,9 @@ use crate::{
     guard::Restorer,
     host::Host,
     idle::ImageId,
+    instance::Instance,
     pool::Pool,
-    sandbox::{self, Instance},
+    sandbox::Running,
 };
 use contract::{ByteSize, Grant, Image, Input, Sandbox, SpawnError};
 use std::{
@@ -173,7 +174,12 @@ impl Image for Loaded {
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         match self.inner.pool.take(1) {
-            Some(place) => Ok(Box::new(sandbox::Running::new(&self.inner, grant, input, place))),
+            Some(place) => Ok(Box::new(Running::<Instance>::new(
+                &self.inner,
+                grant,
+                input,
+                place,
+            ))),
             None => Err(SpawnError::Exhausted(input)),
         }
     }

@@ -25,6 +25,7 @@ mod guard;
 mod host;
 mod idle;
 mod image;
+mod instance;
 mod pages;
 mod pool;
 mod sandbox;

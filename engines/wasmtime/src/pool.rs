@@ -1,6 +1,6 @@
 //! What all sandboxes of an engine share: the places, and the instances between two requests.
 
-use crate::{component, guard::Guards, idle::Idle, pages::Pages, sandbox};
+use crate::{component, guard::Guards, idle::Idle, instance::Instance, pages::Pages};
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
@@ -11,7 +11,7 @@ pub(crate) struct Pool {
     /// Of instances that never run.
     pristine: Arc<Places>,
     /// Instances of modules,
-    pub(crate) idle: Idle<sandbox::Instance>,
+    pub(crate) idle: Idle<Instance>,
     /// and of components, that are as new ones.
     pub(crate) components: Idle<component::Instance>,
     pub(crate) guards: Arc<Guards>,

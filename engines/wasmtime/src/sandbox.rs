@@ -1,13 +1,6 @@
-//! One instance, from its first instruction to its last.
+//! A sandbox: one instance of either kind, from its first instruction to its last, or to its next request.
 
-use crate::{
-    guard::{Area, Guard, Restorer},
-    host::Host,
-    image::{FirstState, Inner},
-    pages,
-    pool::Place,
-    turn,
-};
+use crate::{pool::Place, turn};
 use contract::{ByteSize, Fault, Grant, Input, Sandbox, Step, Usage};
 use std::{
     future::{Future, poll_fn},
@@ -18,55 +11,57 @@ use std::{
     time::Instant,
 };
 use wasi::{Command, Stop};
-use wasmtime::{Extern, Global, Memory, Store, Trap, TypedFunc, UpdateDeadline, WasmBacktrace};
+use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
+
+/// An instance whose code is not running: a module's or a component's.
+pub(crate) trait Instance: Sized + 'static {
+    type Image: 'static;
+
+    /// A request in an instance that is as a new one.
+    fn serve(image: &Arc<Self::Image>, command: Command) -> Serving<Self>;
+
+    /// How one more request is served by an instance that knows of those before, if this image's instances do that.
+    fn again(_: &Self::Image) -> Option<Again<Self>> {
+        None
+    }
+
+    /// Takes back an instance that has ended well.
+    fn put(self, image: &Self::Image);
+}
+
+/// A request on its way through an instance.
+pub(crate) type Serving<I> = Pin<Box<dyn Future<Output = Ended<I>>>>;
+
+/// See [`Instance::again`].
+pub(crate) type Again<I> = fn(Arc<<I as Instance>::Image>, I, Command) -> Serving<I>;
+
+/// What became of a request.
+pub(crate) struct Ended<I> {
+    pub(crate) result: Result<(), Fault>,
+    /// None if it is of no use any more.
+    pub(crate) instance: Option<I>,
+}
 
 /// A sandbox of this engine. It stays on its core: `Store` data must be `Send`, this need not be.
-pub(crate) struct Running {
-    state: State,
+pub(crate) struct Running<I: Instance> {
+    state: State<I>,
     usage: Usage,
-    image: Arc<Inner>,
+    image: Arc<I::Image>,
     grant: Arc<Grant>,
     // Last: the place is free once the instance is gone.
     _place: Place,
 }
 
-enum State {
-    Active(Pin<Box<dyn Future<Output = Ended>>>),
-    Idle(Instance),
+enum State<I> {
+    Active(Serving<I>),
+    Idle(I),
     Over,
 }
 
-/// An instance whose code is not running.
-pub(crate) struct Instance {
-    // First: it is gone before the store is.
-    guard: Option<Guard>,
-    store: Store<Host>,
-    start: TypedFunc<(), ()>,
-    memory: Memory,
-    /// The mutable ones, if the module was prepared for being restored.
-    globals: Box<[Global]>,
-}
-
-struct Ended {
-    result: Result<(), Fault>,
-    /// There is none after a fault.
-    instance: Option<Instance>,
-}
-
-impl Running {
-    pub(crate) fn new(image: &Arc<Inner>, grant: &Arc<Grant>, input: Input, place: Place) -> Self {
-        let command = Command::new(grant.clone(), input);
-        let state = State::Active(match image.take() {
-            Some(instance) if command.is_incomplete() => Box::pin(serve(instance, command)),
-            Some(mut instance) => {
-                // The shorter way for nearly all: a future is made, moved and freed for each request.
-                instance.store.data_mut().begin(command);
-                Box::pin(run(instance))
-            }
-            None => Box::pin(first(image.clone(), command)),
-        });
+impl<I: Instance> Running<I> {
+    pub(crate) fn new(image: &Arc<I::Image>, grant: &Arc<Grant>, input: Input, place: Place) -> Self {
         Self {
-            state,
+            state: State::Active(I::serve(image, Command::new(grant.clone(), input))),
             usage: Usage::default(),
             image: image.clone(),
             grant: grant.clone(),
@@ -75,15 +70,15 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl<I: Instance> Drop for Running<I> {
     fn drop(&mut self) {
         if let State::Idle(instance) = mem::replace(&mut self.state, State::Over) {
-            self.image.put(instance);
+            instance.put(&self.image);
         }
     }
 }
 
-impl Sandbox for Running {
+impl<I: Instance> Sandbox for Running<I> {
     fn run(&mut self, waker: &Waker, until: Instant) -> Step {
         let State::Active(future) = &mut self.state else {
             let reason = "it was run after its end".into();
@@ -106,14 +101,14 @@ impl Sandbox for Running {
     }
 
     fn renew(&mut self, input: Input) -> Result<(), Input> {
-        if self.image.refuses_reuse() {
+        let Some(again) = I::again(&self.image) else {
             return Err(input);
-        }
+        };
         match mem::replace(&mut self.state, State::Over) {
             State::Idle(instance) => {
                 let command = Command::new(self.grant.clone(), input);
                 self.usage.started = None;
-                self.state = State::Active(Box::pin(again(self.image.clone(), instance, command)));
+                self.state = State::Active(again(self.image.clone(), instance, command));
                 Ok(())
             }
             other => {
@@ -121,27 +116,6 @@ impl Sandbox for Running {
                 Err(input)
             }
         }
-    }
-}
-
-/// A request in a new instance.
-async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
-    if let Err(fault) = complete(&mut command).await {
-        return Ended {
-            result: Err(fault),
-            instance: None,
-        };
-    }
-    let mut store = image.store();
-    store.data_mut().begin(command);
-    store.limiter(|host| host);
-    preemptible(&mut store);
-    match Instance::new(&image, &mut store).await {
-        Ok(instance) => run(instance(store)).await,
-        Err(error) => Ended {
-            result: ended(store.data_mut(), Err(error)),
-            instance: None,
-        },
     }
 }
 
@@ -166,131 +140,6 @@ pub(crate) fn preemptible<T: 'static>(store: &mut Store<T>) {
             UpdateDeadline::Continue(1)
         })
     });
-}
-
-/// A request in an instance that is as a new one.
-async fn serve(mut instance: Instance, mut command: Command) -> Ended {
-    if let Err(fault) = complete(&mut command).await {
-        return Ended {
-            result: Err(fault),
-            instance: Some(instance),
-        };
-    }
-    instance.store.data_mut().begin(command);
-    run(instance).await
-}
-
-/// A request in an instance that has served others and still knows of them.
-async fn again(image: Arc<Inner>, mut instance: Instance, mut command: Command) -> Ended {
-    if let Err(fault) = complete(&mut command).await {
-        return Ended {
-            result: Err(fault),
-            instance: Some(instance),
-        };
-    }
-    instance.store.data_mut().begin(command);
-    turn::started();
-    let result = instance.start.call_async(&mut instance.store, ()).await;
-    let refused =
-        matches!(&result, Err(error) if error.downcast_ref() == Some(&Trap::UnreachableCodeReached));
-    if refused
-        && !instance.store.data().touched()
-        && let Some(command) = instance.store.data_mut().end()
-    {
-        // Newer libcs trap at a second `_start` in one memory, before anything else: nobody has seen this attempt.
-        image.refuse_reuse();
-        drop(instance);
-        return first(image, command).await;
-    }
-    end(instance, result)
-}
-
-async fn run(mut instance: Instance) -> Ended {
-    turn::memory(instance.memory.data_size(&instance.store) as u64);
-    turn::started();
-    let result = instance.start.call_async(&mut instance.store, ()).await;
-    end(instance, result)
-}
-
-fn end(mut instance: Instance, result: wasmtime::Result<()>) -> Ended {
-    let result = ended(instance.store.data_mut(), result);
-    instance.store.data_mut().end();
-    let instance = result.is_ok().then_some(instance);
-    Ended { result, instance }
-}
-
-impl Instance {
-    /// Makes one in a store; the answer takes the store in.
-    pub(crate) async fn new(
-        image: &Inner,
-        store: &mut Store<Host>,
-    ) -> wasmtime::Result<impl FnOnce(Store<Host>) -> Self + use<>> {
-        let instance = image.instance.instantiate_async(&mut *store).await?;
-        let missing = |name: &str| wasmtime::Error::msg(format!("`{name}` is not exported as it should be"));
-        let memory = instance
-            .get_module_export(&mut *store, &image.memory)
-            .and_then(Extern::into_memory)
-            .ok_or_else(|| missing("memory"))?;
-        store.data_mut().set_memory(memory);
-        let start = instance
-            .get_module_export(&mut *store, &image.start)
-            .and_then(Extern::into_func)
-            .ok_or_else(|| missing("_start"))?
-            .typed(&*store)?;
-        let globals = image
-            .globals
-            .iter()
-            .map(|export| {
-                instance
-                    .get_module_export(&mut *store, export)
-                    .and_then(Extern::into_global)
-            })
-            .collect::<Option<Box<[_]>>>()
-            .ok_or_else(|| missing("a global"))?;
-        Ok(move |store| Self {
-            guard: None,
-            store,
-            start,
-            memory,
-            globals,
-        })
-    }
-
-    /// What an instance is whose code has not run.
-    pub(crate) fn first_state(mut self) -> FirstState {
-        let globals = self
-            .globals
-            .iter()
-            .map(|global| global.get(&mut self.store))
-            .collect();
-        let memory = self.memory.data_mut(&mut self.store);
-        let state = FirstState::new(memory, globals);
-        pages::release(memory);
-        state
-    }
-
-    /// Makes it what it was. If that fails, it is of no use.
-    pub(crate) fn restore(&mut self, to: &FirstState, restorer: &Restorer<'_>) -> bool {
-        let globals = self.globals.iter().zip(&to.globals);
-        let globals = globals.fold(true, |good, (global, value)| {
-            good && global.set(&mut self.store, *value).is_ok()
-        });
-        let area = Area::new(
-            self.memory.data_ptr(&self.store),
-            self.memory.data_size(&self.store),
-        );
-        // SAFETY: the memory is that of this store's instance, whose code does not run; the handle is ours alone.
-        globals
-            && area.size == to.size
-            && unsafe { restorer.restore(&mut self.guard, &mut self.store, area, (&to.image, to.at)) }
-    }
-}
-
-fn ended(host: &mut Host, result: wasmtime::Result<()>) -> Result<(), Fault> {
-    conclude(host.refused(), result, |code| match host.command() {
-        Some(command) => command.finish(code),
-        None => Ok(()),
-    })
 }
 
 /// From the engine's word for an end to the platform's. `refused` is the limit of memory, if the guest asked for more;

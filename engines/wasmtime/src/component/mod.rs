@@ -11,17 +11,17 @@ mod absent;
 mod cli;
 mod host;
 mod http;
+mod instance;
 mod io;
 pub(crate) mod keep;
 mod outgoing;
-mod sandbox;
 mod table;
 
-use crate::{Wasmtime, guard::Area, idle::ImageId, pool::Pool};
+use crate::{Wasmtime, guard::Area, idle::ImageId, pool::Pool, sandbox::Running};
 use contract::{ByteSize, Grant, Image, Input, Sandbox, SpawnError};
 pub(crate) use host::Host;
-pub(crate) use sandbox::Instance;
-use sandbox::Pristine;
+pub(crate) use instance::Instance;
+use instance::Pristine;
 use std::sync::Arc;
 use table::{Object, Source, Target};
 use wasmtime::{
@@ -142,7 +142,7 @@ pub(crate) struct Loaded {
     initial_memory: ByteSize,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     instance: InstancePre<Host>,
     world: World,
     entry: ComponentExportIndex,
@@ -275,7 +275,12 @@ impl Image for Loaded {
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         match self.inner.pool.take(self.inner.places) {
-            Some(place) => Ok(Box::new(sandbox::Running::new(&self.inner, grant, input, place))),
+            Some(place) => Ok(Box::new(Running::<Instance>::new(
+                &self.inner,
+                grant,
+                input,
+                place,
+            ))),
             None => Err(SpawnError::Exhausted(input)),
         }
     }

@@ -1,21 +1,19 @@
-//! One instance of a component, from its first instruction to its last, or to its next request.
+//! One instance of a component.
 
 use super::{Host, Inner, MOST_COPIED, MOST_HANDLES, World, http};
 use crate::{
     guard::{Area, Guard, Restorer},
     pool::Place,
-    sandbox::{complete, conclude, preemptible},
+    sandbox::{self, Serving, complete, conclude, preemptible},
     turn,
 };
-use contract::{Fault, Grant, Input, Sandbox, Step, Usage};
+use contract::Fault;
 use parking_lot::Mutex;
 use std::{
     future::Future,
-    mem,
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
     task::{Context, Poll, Waker},
-    time::Instant,
 };
 use wasi::Command;
 use wasmtime::{
@@ -35,27 +33,6 @@ const NEVER: u64 = 1 << 40;
 
 type Arguments = (Resource<http::IncomingRequest>, Resource<http::ResponseOutparam>);
 
-/// A sandbox of a component.
-pub(super) struct Running {
-    state: State,
-    usage: Usage,
-    image: Arc<Inner>,
-    // Last: the place is free once the instance is gone.
-    _place: Place,
-}
-
-enum State {
-    Active(Pin<Box<dyn Future<Output = Ended>>>),
-    Idle(Instance),
-    Over,
-}
-
-struct Ended {
-    result: Result<(), Fault>,
-    /// Of an end from which it can be put back.
-    instance: Option<Instance>,
-}
-
 /// An instance whose code is not running.
 pub(crate) struct Instance {
     // First: it is gone before the store is.
@@ -72,50 +49,20 @@ enum Entry {
     Handle(TypedFunc<Arguments, ()>),
 }
 
-impl Running {
-    pub(super) fn new(image: &Arc<Inner>, grant: &Arc<Grant>, input: Input, place: Place) -> Self {
-        let command = Command::new(grant.clone(), input);
-        let state = State::Active(match image.take() {
+type Ended = sandbox::Ended<Instance>;
+
+impl sandbox::Instance for Instance {
+    type Image = Inner;
+
+    fn serve(image: &Arc<Inner>, command: Command) -> Serving<Self> {
+        match image.take() {
             Some(instance) => Box::pin(again(instance, command)),
             None => Box::pin(first(image.clone(), command)),
-        });
-        Self {
-            state,
-            usage: Usage::default(),
-            image: image.clone(),
-            _place: place,
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let State::Idle(instance) = mem::replace(&mut self.state, State::Over) {
-            self.image.put(instance);
-        }
-    }
-}
-
-impl Sandbox for Running {
-    fn run(&mut self, waker: &Waker, until: Instant) -> Step {
-        let State::Active(future) = &mut self.state else {
-            let reason = "it was run after its end".into();
-            return Step::Fault(Fault::Trap { reason }, self.usage);
-        };
-        match turn::poll(future.as_mut(), waker, until, &mut self.usage) {
-            Err(step) => step,
-            Ok(Ended { result, instance }) => {
-                self.state = instance.map_or(State::Over, State::Idle);
-                match result {
-                    Ok(()) => Step::Done(self.usage),
-                    Err(fault) => Step::Fault(fault, self.usage),
-                }
-            }
         }
     }
 
-    fn usage(&self) -> Usage {
-        self.usage
+    fn put(self, image: &Inner) {
+        image.put(self);
     }
 }
 

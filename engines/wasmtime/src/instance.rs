@@ -1,0 +1,198 @@
+//! One instance of a module.
+
+use crate::{
+    guard::{Area, Guard, Restorer},
+    host::Host,
+    image::{FirstState, Inner},
+    pages,
+    sandbox::{self, Again, Serving, complete, conclude, preemptible},
+    turn,
+};
+use contract::Fault;
+use std::sync::Arc;
+use wasi::Command;
+use wasmtime::{Extern, Global, Memory, Store, Trap, TypedFunc};
+
+/// An instance whose code is not running.
+pub(crate) struct Instance {
+    // First: it is gone before the store is.
+    guard: Option<Guard>,
+    store: Store<Host>,
+    start: TypedFunc<(), ()>,
+    memory: Memory,
+    /// The mutable ones, if the module was prepared for being restored.
+    globals: Box<[Global]>,
+}
+
+type Ended = sandbox::Ended<Instance>;
+
+impl sandbox::Instance for Instance {
+    type Image = Inner;
+
+    fn serve(image: &Arc<Inner>, command: Command) -> Serving<Self> {
+        match image.take() {
+            Some(instance) if command.is_incomplete() => Box::pin(serve(instance, command)),
+            Some(mut instance) => {
+                // The shorter way for nearly all: a future is made, moved and freed for each request.
+                instance.store.data_mut().begin(command);
+                Box::pin(run(instance))
+            }
+            None => Box::pin(first(image.clone(), command)),
+        }
+    }
+
+    fn again(image: &Inner) -> Option<Again<Self>> {
+        let again: Again<Self> = |image, instance, command| Box::pin(again(image, instance, command));
+        (!image.refuses_reuse()).then_some(again)
+    }
+
+    fn put(self, image: &Inner) {
+        image.put(self);
+    }
+}
+
+/// A request in a new instance.
+async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
+    if let Err(fault) = complete(&mut command).await {
+        return Ended {
+            result: Err(fault),
+            instance: None,
+        };
+    }
+    let mut store = image.store();
+    store.data_mut().begin(command);
+    store.limiter(|host| host);
+    preemptible(&mut store);
+    match Instance::new(&image, &mut store).await {
+        Ok(instance) => run(instance(store)).await,
+        Err(error) => Ended {
+            result: ended(store.data_mut(), Err(error)),
+            instance: None,
+        },
+    }
+}
+
+/// A request in an instance that is as a new one.
+async fn serve(mut instance: Instance, mut command: Command) -> Ended {
+    if let Err(fault) = complete(&mut command).await {
+        return Ended {
+            result: Err(fault),
+            instance: Some(instance),
+        };
+    }
+    instance.store.data_mut().begin(command);
+    run(instance).await
+}
+
+/// A request in an instance that has served others and still knows of them.
+async fn again(image: Arc<Inner>, mut instance: Instance, mut command: Command) -> Ended {
+    if let Err(fault) = complete(&mut command).await {
+        return Ended {
+            result: Err(fault),
+            instance: Some(instance),
+        };
+    }
+    instance.store.data_mut().begin(command);
+    turn::started();
+    let result = instance.start.call_async(&mut instance.store, ()).await;
+    let refused =
+        matches!(&result, Err(error) if error.downcast_ref() == Some(&Trap::UnreachableCodeReached));
+    if refused
+        && !instance.store.data().touched()
+        && let Some(command) = instance.store.data_mut().end()
+    {
+        // Newer libcs trap at a second `_start` in one memory, before anything else: nobody has seen this attempt.
+        image.refuse_reuse();
+        drop(instance);
+        return first(image, command).await;
+    }
+    end(instance, result)
+}
+
+async fn run(mut instance: Instance) -> Ended {
+    turn::memory(instance.memory.data_size(&instance.store) as u64);
+    turn::started();
+    let result = instance.start.call_async(&mut instance.store, ()).await;
+    end(instance, result)
+}
+
+fn end(mut instance: Instance, result: wasmtime::Result<()>) -> Ended {
+    let result = ended(instance.store.data_mut(), result);
+    instance.store.data_mut().end();
+    let instance = result.is_ok().then_some(instance);
+    Ended { result, instance }
+}
+
+impl Instance {
+    /// Makes one in a store; the answer takes the store in.
+    pub(crate) async fn new(
+        image: &Inner,
+        store: &mut Store<Host>,
+    ) -> wasmtime::Result<impl FnOnce(Store<Host>) -> Self + use<>> {
+        let instance = image.instance.instantiate_async(&mut *store).await?;
+        let missing = |name: &str| wasmtime::Error::msg(format!("`{name}` is not exported as it should be"));
+        let memory = instance
+            .get_module_export(&mut *store, &image.memory)
+            .and_then(Extern::into_memory)
+            .ok_or_else(|| missing("memory"))?;
+        store.data_mut().set_memory(memory);
+        let start = instance
+            .get_module_export(&mut *store, &image.start)
+            .and_then(Extern::into_func)
+            .ok_or_else(|| missing("_start"))?
+            .typed(&*store)?;
+        let globals = image
+            .globals
+            .iter()
+            .map(|export| {
+                instance
+                    .get_module_export(&mut *store, export)
+                    .and_then(Extern::into_global)
+            })
+            .collect::<Option<Box<[_]>>>()
+            .ok_or_else(|| missing("a global"))?;
+        Ok(move |store| Self {
+            guard: None,
+            store,
+            start,
+            memory,
+            globals,
+        })
+    }
+
+    /// What an instance is whose code has not run.
+    pub(crate) fn first_state(mut self) -> FirstState {
+        let globals = self
+            .globals
+            .iter()
+            .map(|global| global.get(&mut self.store))
+            .collect();
+        let memory = self.memory.data_mut(&mut self.store);
+        let state = FirstState::new(memory, globals);
+        pages::release(memory);
+        state
+    }
+
+    /// Makes it what it was. If that fails, it is of no use.
+    pub(crate) fn restore(&mut self, to: &FirstState, restorer: &Restorer<'_>) -> bool {
+        let globals = self.globals.iter().zip(&to.globals);
+        let globals = globals.fold(true, |good, (global, value)| {
+            good && global.set(&mut self.store, *value).is_ok()
+        });
+        let area = Area::new(
+            self.memory.data_ptr(&self.store),
+            self.memory.data_size(&self.store),
+        );
+        // SAFETY: the memory is that of this store's instance, whose code does not run; the handle is ours alone.
+        globals
+            && area.size == to.size
+            && unsafe { restorer.restore(&mut self.guard, &mut self.store, area, (&to.image, to.at)) }
+    }
+}
+
+fn ended(host: &mut Host, result: wasmtime::Result<()>) -> Result<(), Fault> {
+    conclude(host.refused(), result, |code| match host.command() {
+        Some(command) => command.finish(code),
+        None => Ok(()),
+    })
+}
