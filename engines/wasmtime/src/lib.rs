@@ -90,7 +90,7 @@ const GUEST_STACK: usize = 512 << 10;
 const FIBER_STACK: usize = GUEST_STACK + (256 << 10);
 
 /// Changes with what [`exposed::expose`] makes of a module and [`component::keep::prepare`] of a component.
-const PREPARED: u32 = 2;
+const PREPARED: u32 = 3;
 
 /// Whether pages may leave for swap. Wasmtime finds the written pages of a finished instance among those that are present:
 /// one that went to swap would keep what the guest wrote, for the next guest in that slot.

@@ -2,6 +2,7 @@
 
 use super::{
     http::Bodies,
+    keep,
     outgoing::Exchanges,
     table::{Source, Table},
 };
@@ -31,6 +32,8 @@ pub(crate) struct Host {
     area: Option<Area>,
     /// Handles that a guest of this instance ever had at once.
     handles: usize,
+    /// Those that its last guest did not drop, as [`keep::LEFT`] tells them.
+    pub(super) left: Vec<u32>,
 }
 
 /// Of the instance whose first state is kept.
@@ -48,6 +51,7 @@ impl Default for Host {
             touched: false,
             area: None,
             handles: 0,
+            left: Vec::new(),
         }
     }
 }
@@ -67,16 +71,19 @@ impl Host {
         turn::memory(self.memory);
     }
 
-    /// Ends it: nothing of it is left here. Whether the guest has left nothing either, neither handles nor memory that grew.
+    /// Ends it: nothing of it is left here but which handles the guest has not dropped. Whether the guest's memory is as large as
+    /// it was.
     pub(crate) fn end(&mut self) -> bool {
-        let clean = self.table.is_empty() && self.area.is_some_and(|area| area.size as u64 == self.memory);
+        let same = self.area.is_some_and(|area| area.size as u64 == self.memory);
+        let left = self.table.left().map(|(kind, handle)| keep::left(kind, handle));
         *self = Self {
             memory: self.memory,
             area: self.area,
             handles: self.handles.max(self.table.most()),
+            left: left.collect(),
             ..Self::default()
         };
-        clean
+        same
     }
 
     /// What the guest asks for beyond its component.
@@ -88,6 +95,17 @@ impl Host {
     /// Handles that a guest of this instance ever had at once, or more.
     pub(crate) fn handles(&self) -> usize {
         self.handles
+    }
+
+    /// How many of them are to be dropped.
+    pub(crate) fn left(&self) -> usize {
+        self.left.len()
+    }
+
+    /// The next of these, as [`keep::LEFT`] tells it.
+    pub(crate) fn next_left(&mut self) -> Result<u32> {
+        let none = || Error::msg("no handle is left");
+        self.left.pop().ok_or_else(none)
     }
 
     pub(crate) fn touch(&mut self) {

@@ -40,7 +40,7 @@ pub(crate) struct Instance {
     store: Store<Host>,
     entry: Entry,
     /// None if it has no keeper, or is not to be kept.
-    restore: Option<TypedFunc<(u32,), ()>>,
+    restore: Option<TypedFunc<(u32, u32), ()>>,
 }
 
 #[derive(Clone, Copy)]
@@ -137,8 +137,8 @@ async fn run(mut instance: Instance) -> Ended {
         Entry::Handle(_) => World::Proxy,
     };
     let result = ended(instance.store.data_mut(), world, result);
-    let clean = instance.store.data_mut().end();
-    let kept = good && result.is_ok() && clean && instance.restore.is_some();
+    let same = instance.store.data_mut().end();
+    let kept = good && result.is_ok() && same && instance.restore.is_some();
     Ended {
         result,
         instance: kept.then_some(instance),
@@ -170,7 +170,10 @@ impl Instance {
         }
     }
 
-    async fn parts(image: &Inner, store: &mut Store<Host>) -> Result<(Entry, Option<TypedFunc<(u32,), ()>>)> {
+    async fn parts(
+        image: &Inner,
+        store: &mut Store<Host>,
+    ) -> Result<(Entry, Option<TypedFunc<(u32, u32), ()>>)> {
         let instance: component::Instance = image.instance.instantiate_async(&mut *store).await?;
         let entry = match image.world {
             World::Command => Entry::Run(instance.get_typed_func(&mut *store, image.entry)?),
@@ -212,9 +215,10 @@ impl Instance {
         if handles > MOST_ORDERED {
             return false;
         }
+        let left = self.store.data().left() as u32;
         self.store.set_epoch_deadline(NEVER);
         let mut context = Context::from_waker(Waker::noop());
-        let globals = pin!(restore.call_async(&mut self.store, (handles,))).poll(&mut context);
+        let globals = pin!(restore.call_async(&mut self.store, (handles, left))).poll(&mut context);
         if !matches!(globals, Poll::Ready(Ok(()))) {
             return false;
         }
@@ -262,34 +266,48 @@ impl Pristine {
 
 #[cfg(test)]
 mod tests {
+    use super::{
+        super::{Loaded, keep, table::Kind},
+        *,
+    };
     use crate::{Options, Wasmtime};
     use contract::{
         ByteSize, Grant, Limits,
         conformance::guest::{self, Running},
     };
     use std::{fs, path::Path};
+    use wasmtime::component::Component;
 
-    /// How many instances are kept after each of these requests.
-    fn kept(component: &str, requests: &[&str]) -> Vec<usize> {
-        let engine = Wasmtime::new(&Options {
+    fn engine() -> Wasmtime {
+        Wasmtime::new(&Options {
             sandboxes: 2,
             ..Options::default()
         })
-        .unwrap();
+        .unwrap()
+    }
+
+    fn code(component: &str) -> Vec<u8> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../build/guests/{component}.wasm"));
-        let code =
-            fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}: `make guests`", path.display()));
-        let image = guest::image(&engine, &code);
+        fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}: `make guests`", path.display()))
+    }
+
+    fn grant() -> Grant {
         let limits = Limits {
             memory: ByteSize::mib(8),
             ..Limits::default()
         };
-        let grant = Grant {
+        Grant {
             limits,
             ..guest::grant()
-        };
+        }
+    }
+
+    /// How many instances are kept after each of these requests.
+    fn kept(component: &str, requests: &[&str]) -> Vec<usize> {
+        let engine = engine();
+        let image = guest::image(&engine, &code(component));
         let kept = requests.iter().map(|request| {
-            let mut running = Running::spawn(&image, &grant, request.as_bytes());
+            let mut running = Running::spawn(&image, &grant(), request.as_bytes());
             let _ = running.finish();
             drop(running);
             engine.pool.components.count()
@@ -299,12 +317,45 @@ mod tests {
 
     #[test]
     fn an_instance_is_kept_that_can_be_put_back() {
-        // One that has leaked a handle, and one whose memory has grown, are not.
+        // One whose guest has trapped, and one whose memory has grown, are not; one that has left a handle is.
         let requests = [
             "count", "trace 1", "trap", "echo", "trace 12", "echo", "trace 16", "echo",
         ];
-        assert_eq!(kept("http-component", &requests), [1, 1, 0, 1, 0, 1, 0, 1]);
+        assert_eq!(kept("http-component", &requests), [1, 1, 0, 1, 1, 1, 0, 1]);
         // wasi-libc keeps the handles of its three streams.
-        assert_eq!(kept("command-component", &["a", "b"]), [0, 0]);
+        assert_eq!(kept("command-component", &["a", "b"]), [1, 1]);
+    }
+
+    #[test]
+    fn an_instance_is_not_kept_whose_handles_are_others_than_the_host_thinks() {
+        let engine = engine();
+        let component = Component::new(&engine.engine, keep::prepare(&code("http-component"))).unwrap();
+        let inner = Loaded::new(&engine, &component).unwrap().remember().inner;
+        let serve = |mistake: Option<u32>| {
+            // It leaves one, of the type `fields` and with the number 3.
+            let command = Command::new(Arc::new(grant()), guest::input(b"trace 12").0);
+            let mut context = Context::from_waker(Waker::noop());
+            let Poll::Ready(ended) = pin!(first(inner.clone(), command)).poll(&mut context) else {
+                panic!("it waits for nothing")
+            };
+            let mut instance = ended.instance.unwrap();
+            let left = &mut instance.store.data_mut().left;
+            assert_eq!(*left, [keep::left(Kind::Fields, 3)]);
+            left.extend(mistake);
+            inner.put(instance);
+            inner.take().is_some()
+        };
+        assert!(serve(None));
+        for (kind, handle) in [
+            (Kind::Pollable, 3),
+            (Kind::Fields, 1),
+            (Kind::Fields, 0),
+            (Kind::Fields, 4096),
+            // A type that this component does not import.
+            (Kind::Network, 3),
+        ] {
+            assert!(!serve(Some(keep::left(kind, handle))), "{kind:?} {handle}");
+        }
+        assert!(serve(None));
     }
 }

@@ -4,7 +4,7 @@
 //! [`absent`] is what libcs link and no sandbox has. A guest's handles stand for objects of one bounded [`table`].
 //!
 //! An instance is put back to its first state for the next request if its component could be prepared for that ([`keep`]), and if
-//! its guest has dropped all handles. All others are made anew. A component may have several memories and tables; it takes
+//! its memory has not grown. All others are made anew. A component may have several memories and tables; it takes
 //! as many places of the pool as its memories need.
 
 mod absent;
@@ -120,6 +120,9 @@ pub(crate) fn linker(engine: &Engine) -> Result<Linker<Host>> {
     root.resource(keep::TOKEN, ResourceType::host::<Token>(), |_, _| Ok(()))?;
     root.func_wrap(keep::TAKE, |_: StoreContextMut<'_, Host>, (): ()| {
         Ok((Resource::<Token>::new_own(0),))
+    })?;
+    root.func_wrap(keep::LEFT, |mut store: StoreContextMut<'_, Host>, (): ()| {
+        Ok((store.data_mut().next_left()?,))
     })?;
     Ok(linker)
 }

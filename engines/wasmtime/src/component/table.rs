@@ -97,7 +97,72 @@ pub(crate) enum Target {
     Request(usize),
 }
 
+/// The types of handles, each with the interface that a guest imports it from, and its name there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Error,
+    Pollable,
+    InputStream,
+    OutputStream,
+    Fields,
+    IncomingRequest,
+    IncomingBody,
+    FutureTrailers,
+    OutgoingRequest,
+    RequestOptions,
+    OutgoingResponse,
+    OutgoingBody,
+    FutureIncomingResponse,
+    IncomingResponse,
+    ResponseOutparam,
+    Network,
+}
+
+const HTTP: &str = "wasi:http/types";
+
+impl Kind {
+    pub(crate) const ALL: [(Self, &str, &str); 16] = [
+        (Self::Error, "wasi:io/error", "error"),
+        (Self::Pollable, "wasi:io/poll", "pollable"),
+        (Self::InputStream, "wasi:io/streams", "input-stream"),
+        (Self::OutputStream, "wasi:io/streams", "output-stream"),
+        (Self::Fields, HTTP, "fields"),
+        (Self::IncomingRequest, HTTP, "incoming-request"),
+        (Self::IncomingBody, HTTP, "incoming-body"),
+        (Self::FutureTrailers, HTTP, "future-trailers"),
+        (Self::OutgoingRequest, HTTP, "outgoing-request"),
+        (Self::RequestOptions, HTTP, "request-options"),
+        (Self::OutgoingResponse, HTTP, "outgoing-response"),
+        (Self::OutgoingBody, HTTP, "outgoing-body"),
+        (Self::FutureIncomingResponse, HTTP, "future-incoming-response"),
+        (Self::IncomingResponse, HTTP, "incoming-response"),
+        (Self::ResponseOutparam, HTTP, "response-outparam"),
+        (Self::Network, "wasi:sockets/network", "network"),
+    ];
+}
+
 impl Object {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Error(_) => Kind::Error,
+            Self::Pollable(_) => Kind::Pollable,
+            Self::Input(_) => Kind::InputStream,
+            Self::Output(_) => Kind::OutputStream,
+            Self::Headers(_) => Kind::Fields,
+            Self::IncomingRequest { .. } => Kind::IncomingRequest,
+            Self::IncomingBody { .. } => Kind::IncomingBody,
+            Self::FutureTrailers { .. } => Kind::FutureTrailers,
+            Self::OutgoingRequest(_) => Kind::OutgoingRequest,
+            Self::RequestOptions(_) => Kind::RequestOptions,
+            Self::OutgoingResponse(_) => Kind::OutgoingResponse,
+            Self::OutgoingBody { .. } => Kind::OutgoingBody,
+            Self::Sent(_) => Kind::FutureIncomingResponse,
+            Self::IncomingResponse { .. } => Kind::IncomingResponse,
+            Self::ResponseOutparam => Kind::ResponseOutparam,
+            Self::Network => Kind::Network,
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::Headers(headers) => headers.bytes(),
@@ -123,8 +188,15 @@ fn message(text: &'static str) -> wasmtime::Error {
 }
 
 impl Table {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+    /// The handles that the guest has not dropped: their types, and the numbers that the guest should know them by.
+    ///
+    /// Wasmtime gives the number that was freed last, from 1 on, and so does this table, from 0 on: an object's number is
+    /// its handle's less one wherever handles came and went in the order of their objects. Elsewhere this is wrong, and
+    /// whoever drops such a handle finds none, or one of another type.
+    pub(crate) fn left(&self) -> impl Iterator<Item = (Kind, usize)> {
+        self.objects
+            .iter()
+            .map(|(number, object)| (object.kind(), number + 1))
     }
 
     /// Objects that there ever were at once: no guest has had more handles.
