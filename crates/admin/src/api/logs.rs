@@ -1,28 +1,18 @@
-use super::{Result, blocking};
+use super::{Result, blocking, lines};
 use crate::{
     Context,
     failure::{Failure, Names, Options},
     guard::Caller,
     wire,
 };
-use axum::{
-    body::Body,
-    extract::State,
-    http::header,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, response::Response};
 use bytes::Bytes;
 use contract::{FunctionRef, Qualifier, RequestId};
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
-use std::convert::Infallible;
 use telemetry::logs::{Filter, Record};
 use utoipa::IntoParams;
 
-/// Lines that are sent when the caller does not say how many.
-const TAIL: usize = 1000;
-/// Lines that a caller may ask for.
-const TAIL_LIMIT: usize = 100_000;
 /// Records that are sent in one piece while they come fast.
 const PIECE: usize = 64;
 
@@ -55,34 +45,19 @@ pub(crate) async fn read(
     let reference = caller.function(&text)?;
     let found = filter(&context, &reference, options.request);
     let filter = found.map_err(|error| caller.told(error))?;
-    let tail = options.tail.unwrap_or(TAIL).min(TAIL_LIMIT);
+    let tail = lines::tail(options.tail);
     let logs = context.state.logs.clone();
     let failed = |error: telemetry::logs::Error| Failure::internal("read a log", &error);
-    let body = if options.follow {
-        let follower = blocking("follow a log", move || logs.follow(&filter, tail).map_err(failed));
-        let mut follower = follower.await?;
-        let mut ending = context.ending.clone();
-        let shut_out = caller.clone().shut_out(context.state.tenants.clone());
-        let end = async move {
-            tokio::select! {
-                // An error says that the node has ended.
-                _ = ending.wait_for(|ending| *ending) => {}
-                () = shut_out => {}
-            }
-        };
-        let records = stream::poll_fn(move |context| follower.poll_recv(context)).ready_chunks(PIECE);
-        Body::from_stream(
-            records
-                .map(move |records| {
-                    Ok::<_, Infallible>(lines(&caller, records.iter().map(|record| &**record)))
-                })
-                .take_until(Box::pin(end)),
-        )
-    } else {
+    if !options.follow {
         let records = blocking("read a log", move || logs.tail(&filter, tail).map_err(failed)).await?;
-        Body::from(lines(&caller, &records))
-    };
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
+        return Ok(lines::answer(shown(&caller, &records)));
+    }
+    let follower = blocking("follow a log", move || logs.follow(&filter, tail).map_err(failed));
+    let mut follower = follower.await?;
+    let records = stream::poll_fn(move |context| follower.poll_recv(context)).ready_chunks(PIECE);
+    let reader = caller.clone();
+    let pieces = records.map(move |records| shown(&reader, records.iter().map(|record| &**record)));
+    Ok(lines::follow(&context, caller, pieces))
 }
 
 /// A version's number is taken at its word: its lines outlive it.
@@ -105,7 +80,8 @@ fn filter(
     })
 }
 
-fn lines<'a>(caller: &Caller, records: impl IntoIterator<Item = &'a Record>) -> Bytes {
+/// Records as this caller may read them.
+fn shown<'a>(caller: &Caller, records: impl IntoIterator<Item = &'a Record>) -> Bytes {
     let mut lines = Vec::new();
     for record in records {
         match caller.tenant() {

@@ -5,6 +5,7 @@ mod audit;
 mod calls;
 mod code;
 mod functions;
+mod lines;
 mod logs;
 mod node;
 mod secrets;

@@ -10,6 +10,7 @@ mod describe;
 mod doctor;
 mod explain;
 mod invoke;
+mod lines;
 mod list;
 mod logs;
 mod man;
