@@ -55,102 +55,62 @@ pub(crate) struct Operation {
     pub(crate) rule: Rule,
 }
 
-const fn operation(method: &'static str, path: &'static str, id: &'static str, rule: Rule) -> Operation {
-    Operation {
-        method,
-        path,
-        id,
-        rule,
-    }
-}
-
+const OPEN: Rule = Rule::Open;
+const ANY: Rule = Rule::Any;
 const DEPLOY: Rule = Rule::Role(Role::Deploy);
 const INVOKE: Rule = Rule::Role(Role::Invoke);
 const READ: Rule = Rule::Role(Role::Read);
+const OPERATOR: Rule = Rule::Operator;
+
+macro_rules! operations {
+    ($($method:ident $path:literal $id:ident $rule:ident;)*) => {
+        &[$(Operation {
+            method: stringify!($method),
+            path: $path,
+            id: stringify!($id),
+            rule: $rule,
+        },)*]
+    };
+}
 
 /// All of them. A handler that is not here is nobody's but the operator's, and fails a test.
-static OPERATIONS: [Operation; 35] = [
-    operation("GET", "/healthz", "health", Rule::Open),
-    operation("GET", "/readyz", "readiness", Rule::Open),
-    operation("GET", "/v1/node", "describe_node", Rule::Any),
-    operation("GET", "/openapi.json", "openapi", Rule::Any),
-    operation("GET", "/manifest.schema.json", "manifest_schema", Rule::Any),
-    operation("GET", "/metrics", "metrics", READ),
-    operation("PUT", "/v1/code/{sha256}", "upload_code", DEPLOY),
-    operation("GET", "/v1/applications", "list_applications", READ),
-    operation(
-        "GET",
-        "/v1/applications/{application}",
-        "describe_application",
-        READ,
-    ),
-    operation(
-        "DELETE",
-        "/v1/applications/{application}",
-        "delete_application",
-        DEPLOY,
-    ),
-    operation(
-        "POST",
-        "/v1/applications/{application}/deployments",
-        "deploy_application",
-        DEPLOY,
-    ),
-    operation("GET", "/v1/functions", "list_functions", READ),
-    operation("GET", "/v1/functions/{function}", "describe_function", READ),
-    operation("DELETE", "/v1/functions/{function}", "delete_function", DEPLOY),
-    operation(
-        "POST",
-        "/v1/functions/{function}/rollback",
-        "rollback_function",
-        DEPLOY,
-    ),
-    operation(
-        "PUT",
-        "/v1/functions/{function}/aliases/{alias}",
-        "set_alias",
-        DEPLOY,
-    ),
-    operation(
-        "DELETE",
-        "/v1/functions/{function}/aliases/{alias}",
-        "delete_alias",
-        DEPLOY,
-    ),
-    operation("GET", "/v1/functions/{function}/logs", "read_logs", READ),
-    operation("GET", "/v1/calls", "list_calls", READ),
-    operation("GET", "/v1/calls/{id}", "describe_call", READ),
-    operation("GET", "/v1/calls/{id}/result", "call_result", READ),
-    operation("POST", "/v1/calls/{id}/retry", "retry_call", INVOKE),
-    operation("DELETE", "/v1/calls/{id}", "discard_call", INVOKE),
-    operation("GET", "/v1/secrets", "list_secrets", READ),
-    operation("PUT", "/v1/secrets/{name}", "set_secret", DEPLOY),
-    operation("DELETE", "/v1/secrets/{name}", "delete_secret", DEPLOY),
-    operation("GET", "/v1/audit", "read_audit", READ),
-    operation("GET", "/v1/tenants", "list_tenants", Rule::Operator),
-    operation("GET", "/v1/tenants/{tenant}", "describe_tenant", Rule::Operator),
-    operation("PUT", "/v1/tenants/{tenant}", "create_tenant", Rule::Operator),
-    operation("PATCH", "/v1/tenants/{tenant}", "update_tenant", Rule::Operator),
-    operation("DELETE", "/v1/tenants/{tenant}", "delete_tenant", Rule::Operator),
-    operation(
-        "GET",
-        "/v1/tenants/{tenant}/tokens",
-        "list_tokens",
-        Rule::Operator,
-    ),
-    operation(
-        "POST",
-        "/v1/tenants/{tenant}/tokens",
-        "create_token",
-        Rule::Operator,
-    ),
-    operation(
-        "DELETE",
-        "/v1/tenants/{tenant}/tokens/{token}",
-        "revoke_token",
-        Rule::Operator,
-    ),
-];
+static OPERATIONS: &[Operation] = operations! {
+    GET    "/healthz"                                   health               OPEN;
+    GET    "/readyz"                                    readiness            OPEN;
+    GET    "/v1/node"                                   describe_node        ANY;
+    GET    "/openapi.json"                              openapi              ANY;
+    GET    "/manifest.schema.json"                      manifest_schema      ANY;
+    GET    "/metrics"                                   metrics              READ;
+    PUT    "/v1/code/{sha256}"                          upload_code          DEPLOY;
+    GET    "/v1/applications"                           list_applications    READ;
+    GET    "/v1/applications/{application}"             describe_application READ;
+    DELETE "/v1/applications/{application}"             delete_application   DEPLOY;
+    POST   "/v1/applications/{application}/deployments" deploy_application   DEPLOY;
+    GET    "/v1/functions"                              list_functions       READ;
+    GET    "/v1/functions/{function}"                   describe_function    READ;
+    DELETE "/v1/functions/{function}"                   delete_function      DEPLOY;
+    POST   "/v1/functions/{function}/rollback"          rollback_function    DEPLOY;
+    PUT    "/v1/functions/{function}/aliases/{alias}"   set_alias            DEPLOY;
+    DELETE "/v1/functions/{function}/aliases/{alias}"   delete_alias         DEPLOY;
+    GET    "/v1/functions/{function}/logs"              read_logs            READ;
+    GET    "/v1/calls"                                  list_calls           READ;
+    GET    "/v1/calls/{id}"                             describe_call        READ;
+    GET    "/v1/calls/{id}/result"                      call_result          READ;
+    POST   "/v1/calls/{id}/retry"                       retry_call           INVOKE;
+    DELETE "/v1/calls/{id}"                             discard_call         INVOKE;
+    GET    "/v1/secrets"                                list_secrets         READ;
+    PUT    "/v1/secrets/{name}"                         set_secret           DEPLOY;
+    DELETE "/v1/secrets/{name}"                         delete_secret        DEPLOY;
+    GET    "/v1/audit"                                  read_audit           READ;
+    GET    "/v1/tenants"                                list_tenants         OPERATOR;
+    GET    "/v1/tenants/{tenant}"                       describe_tenant      OPERATOR;
+    PUT    "/v1/tenants/{tenant}"                       create_tenant        OPERATOR;
+    PATCH  "/v1/tenants/{tenant}"                       update_tenant        OPERATOR;
+    DELETE "/v1/tenants/{tenant}"                       delete_tenant        OPERATOR;
+    GET    "/v1/tenants/{tenant}/tokens"                list_tokens          OPERATOR;
+    POST   "/v1/tenants/{tenant}/tokens"                create_token         OPERATOR;
+    DELETE "/v1/tenants/{tenant}/tokens/{token}"        revoke_token         OPERATOR;
+};
 
 /// The operation of this name.
 pub(crate) fn operation_of(id: &str) -> Option<&'static Operation> {
