@@ -235,77 +235,77 @@ def test_a_plan_shows_triggers(node):
 
 
 @pytest.fixture
-def shop(node):
-    deploy(node, "shop", {"bill": "env", "log": "env", "echo": "echo"}, events=[
+def orders(node):
+    deploy(node, "orders", {"bill": "env", "log": "env", "echo": "echo"}, events=[
         {"function": "bill", "type": "com.example.order.paid"},
         {"function": "log", "type": "com.example.*", "source": "/shop*"},
         {"function": "log", "type": "com.example.order.*"},
         {"function": "echo", "type": "data"},
     ])
     yield node
-    node.control("DELETE", "/v1/applications/shop")
+    node.control("DELETE", "/v1/applications/orders")
 
 
-def test_an_event_runs_each_function_that_wants_it_once(shop):
-    calls = accepted(send(shop, EVENT | {"ce-note": "a%20b", "Content-Type": "text/x"}, b"data"))
+def test_an_event_runs_each_function_that_wants_it_once(orders):
+    calls = accepted(send(orders, EVENT | {"ce-note": "a%20b", "Content-Type": "text/x"}, b"data"))
     assert len(set(calls)) == 2
-    found = [ended(shop, call) for call in calls]
-    assert sorted(call["function"] for call in found) == ["shop.bill", "shop.log"]
+    found = [ended(orders, call) for call in calls]
+    assert sorted(call["function"] for call in found) == ["orders.bill", "orders.log"]
     for call in found:
-        event = told(shop, call)
+        event = told(orders, call)
         assert (event["HTTP_CE_TYPE"], event["HTTP_CE_SOURCE"]) == ("com.example.order.paid", "/shop")
         assert (event["HTTP_CE_ID"], event["HTTP_CE_NOTE"]) == ("A1", "a%20b")
         assert (event["CONTENT_TYPE"], event["CONTENT_LENGTH"]) == ("text/x", "4")
         assert event["HTTP_X_CALL_ID"] == call["id"]
-    assert len(accepted(send(shop, EVENT | {"ce-type": "com.example.return", "ce-source": "/shop/2"}))) == 1
+    assert len(accepted(send(orders, EVENT | {"ce-type": "com.example.return", "ce-source": "/shop/2"}))) == 1
 
 
-def test_structured_events_become_binary_ones(shop):
+def test_structured_events_become_binary_ones(orders):
     body = structured(data={"total": 12.50}, subject="größe", flag=True)
-    calls = accepted(send(shop, STRUCTURED, body))
+    calls = accepted(send(orders, STRUCTURED, body))
     assert len(calls) == 2
-    ended(shop, calls[0])
-    event = told(shop, {"id": calls[0]})
+    ended(orders, calls[0])
+    event = told(orders, {"id": calls[0]})
     assert (event["CONTENT_TYPE"], event["CONTENT_LENGTH"]) == ("application/json", str(len('{"total": 12.5}')))
     assert event["HTTP_CE_SUBJECT"] == "gr%C3%B6%C3%9Fe" and event["HTTP_CE_FLAG"] == "true"
-    [call] = accepted(send(shop, STRUCTURED, structured(type="data", data_base64="AAEC/w==")))
-    ended(shop, call)
-    assert shop.control("GET", f"/v1/calls/{call}/result").body == b"\0\1\2\xff"
+    [call] = accepted(send(orders, STRUCTURED, structured(type="data", data_base64="AAEC/w==")))
+    ended(orders, call)
+    assert orders.control("GET", f"/v1/calls/{call}/result").body == b"\0\1\2\xff"
 
 
-def test_a_batch_is_accepted_as_a_whole(shop):
+def test_a_batch_is_accepted_as_a_whole(orders):
     events = [structured(id=str(number), type="data", data=number) for number in range(20)]
-    calls = accepted(send(shop, BATCH, f"[{','.join(events)}]"))
+    calls = accepted(send(orders, BATCH, f"[{','.join(events)}]"))
     assert len(set(calls)) == 20
     bodies = []
     for call in calls:
-        ended(shop, call)
-        bodies.append(int(shop.control("GET", f"/v1/calls/{call}/result").body))
+        ended(orders, call)
+        bodies.append(int(orders.control("GET", f"/v1/calls/{call}/result").body))
     assert bodies == list(range(20))
-    before = len(everything(shop))
-    answer = send(shop, BATCH, f"[{','.join(events)},{structured(id=...)}]")
+    before = len(everything(orders))
+    answer = send(orders, BATCH, f"[{','.join(events)},{structured(id=...)}]")
     assert "event 20" in answer.problem(400, "event-malformed")["detail"]
-    assert len(everything(shop)) == before
-    assert accepted(send(shop, BATCH, "[]")) == []
+    assert len(everything(orders)) == before
+    assert accepted(send(orders, BATCH, "[]")) == []
 
 
-def test_an_event_can_be_for_one_application(shop):
-    deploy(shop, "second", {"f": "env"}, events=[{"function": "f", "type": "*"}])
-    assert len(accepted(send(shop))) == 3
-    [call] = accepted(send(shop, path="/events/second"))
-    assert ended(shop, call)["function"] == "second.f"
-    send(shop, path="/events/nobody").problem(404, "application-unknown")
-    send(shop, path="/events/Not%20a%20name").problem(404, "application-unknown")
-    shop.control("DELETE", "/v1/applications/second")
+def test_an_event_can_be_for_one_application(orders):
+    deploy(orders, "second", {"f": "env"}, events=[{"function": "f", "type": "*"}])
+    assert len(accepted(send(orders))) == 3
+    [call] = accepted(send(orders, path="/events/second"))
+    assert ended(orders, call)["function"] == "second.f"
+    send(orders, path="/events/nobody").problem(404, "application-unknown")
+    send(orders, path="/events/Not%20a%20name").problem(404, "application-unknown")
+    orders.control("DELETE", "/v1/applications/second")
 
 
-def test_what_nobody_wants_and_what_is_no_event_is_not_kept(shop):
-    before = len(everything(shop))
-    assert "nobody.wants" in send(shop, EVENT | {"ce-type": "nobody.wants"}).problem(404, "event-unwanted")["detail"]
-    assert send(shop, method="GET").problem(405, "route-method")
-    assert send(shop, method="PUT").headers["Allow"] == "POST"
-    send(shop, body=b"x" * ((6 << 20) + 1)).problem(413, "calls-size")
-    assert len(everything(shop)) == before
+def test_what_nobody_wants_and_what_is_no_event_is_not_kept(orders):
+    before = len(everything(orders))
+    assert "nobody.wants" in send(orders, EVENT | {"ce-type": "nobody.wants"}).problem(404, "event-unwanted")["detail"]
+    assert send(orders, method="GET").problem(405, "route-method")
+    assert send(orders, method="PUT").headers["Allow"] == "POST"
+    send(orders, body=b"x" * ((6 << 20) + 1)).problem(413, "calls-size")
+    assert len(everything(orders)) == before
 
 
 MALFORMED = (
@@ -321,8 +321,8 @@ MALFORMED = (
 
 
 @pytest.mark.parametrize("headers", MALFORMED, ids=str)
-def test_malformed_binary_events_are_refused(shop, headers):
-    assert send(shop, headers).problem(400, "event-malformed")["detail"]
+def test_malformed_binary_events_are_refused(orders, headers):
+    assert send(orders, headers).problem(400, "event-malformed")["detail"]
 
 
 @pytest.mark.parametrize("body", [
@@ -333,8 +333,8 @@ def test_malformed_binary_events_are_refused(shop, headers):
     structured(datacontenttype="text/plain", data=1), structured(datacontenttype="what"), structured()[:-1] + ',"id":"A2"}',
     "[" * 10000,
 ])
-def test_malformed_structured_events_are_refused(shop, body):
-    assert send(shop, STRUCTURED, body).problem(400, "event-malformed")["detail"]
+def test_malformed_structured_events_are_refused(orders, body):
+    assert send(orders, STRUCTURED, body).problem(400, "event-malformed")["detail"]
 
 
 def test_events_survive_a_crash(make_node):
