@@ -3,14 +3,14 @@
 use crate::DOCUMENT_LIMIT;
 use axum::{
     body::BodyDataStream,
-    extract::{FromRequest, FromRequestParts, Json, Path, Query, Request},
+    extract::{FromRequest, FromRequestParts, Json, Path, Query, Request, rejection::JsonRejection},
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use contract::{ByteSize, LogError, NameError, Problem};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
-use std::{str::FromStr, time::Duration};
+use std::{error::Error, str::FromStr, time::Duration};
 
 /// An answer of 400 or above.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Failure {
     }
 
     /// The platform's own failure: its detail goes to the log.
-    pub(crate) fn internal(attempt: &str, error: &dyn std::error::Error) -> Self {
+    pub(crate) fn internal(attempt: &str, error: &dyn Error) -> Self {
         let cause = error
             .source()
             .map(|source| format!(": {source}"))
@@ -151,7 +151,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Document<T> {
                     StatusCode::BAD_REQUEST,
                     "document-invalid",
                     format!("the body broke off: {error}"),
-                    "",
+                    "send it again, as long as its `Content-Length` says",
                 )
             })?;
             if bytes.len() + piece.len() > DOCUMENT_LIMIT {
@@ -165,18 +165,27 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Document<T> {
             }
             bytes.extend_from_slice(&piece);
         }
-        Json::from_bytes(&bytes)
-            .map(|Json(document)| Self(document))
-            .map_err(|rejection| {
-                let hint = "the documents are described in GET /openapi.json";
-                Failure::new(
-                    rejection.status(),
-                    "document-invalid",
-                    rejection.body_text(),
-                    hint,
-                )
-            })
+        let read = Json::from_bytes(&bytes).map(|Json(document)| Self(document));
+        read.map_err(|rejection| {
+            let cause = cause(&rejection);
+            let (detail, hint) = match rejection {
+                JsonRejection::JsonSyntaxError(_) => (
+                    format!("the body is not JSON: {cause}"),
+                    "look for a comma or a quote too many or too few, and for quotes that a shell took away",
+                ),
+                _ => (
+                    format!("the body is JSON, but not the document that this wants: {cause}"),
+                    "the documents are described in GET /openapi.json",
+                ),
+            };
+            Failure::new(rejection.status(), "document-invalid", detail, hint)
+        })
     }
+}
+
+/// What was wrong for an extractor, without the library's words for what it was doing.
+fn cause(rejection: &dyn Error) -> String {
+    rejection.source().unwrap_or(rejection).to_string()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -201,6 +210,9 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Names<T
     }
 }
 
+/// Characters of a query that an answer repeats.
+const SHOWN: usize = 100;
+
 /// The query.
 pub(crate) struct Options<T>(pub(crate) T);
 
@@ -211,7 +223,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Options<T> {
         let query = Query::<T>::from_request_parts(parts, state).await;
         let hint = "the parameters are described in GET /openapi.json";
         query.map(|Query(options)| Self(options)).map_err(|rejection| {
-            Failure::new(rejection.status(), "query-invalid", rejection.body_text(), hint)
+            let asked = parts.uri.query().unwrap_or_default();
+            let asked: String = asked.chars().take(SHOWN).collect();
+            let detail = format!(
+                "the query `{asked}` is not one that this takes: {}",
+                cause(&rejection)
+            );
+            Failure::new(rejection.status(), "query-invalid", detail, hint)
         })
     }
 }

@@ -607,6 +607,45 @@ fn every_error_is_a_problem() {
 }
 
 #[test]
+fn what_is_wrong_is_said_in_the_platforms_words() {
+    let node = Node::start();
+    let json_type = [("content-type", "application/json")];
+    let deployments = "/v1/applications/shop/deployments";
+    for (method, path, body, detail) in [
+        (
+            "GET",
+            "/v1/calls?limit=many",
+            "",
+            "the query `limit=many` is not one that this takes: limit: invalid digit found in string",
+        ),
+        (
+            "GET",
+            "/v1/audit?folow=true",
+            "",
+            "the query `folow=true` is not one that this takes: folow: unknown field `folow`, expected `follow` or `tail`",
+        ),
+        (
+            "POST",
+            deployments,
+            "{",
+            "the body is not JSON: EOF while parsing an object at line 1 column 1",
+        ),
+        (
+            "POST",
+            deployments,
+            "{}",
+            "the body is JSON, but not the document that this wants: missing field `manifest` at line 1 column 2",
+        ),
+    ] {
+        let headers: &[_] = if body.is_empty() { &[] } else { &json_type };
+        let (_, answer) = node.call(method, path, headers, body.as_bytes());
+        let problem: Problem = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(problem.detail, detail);
+        assert!(!problem.hint.is_empty(), "{detail}");
+    }
+}
+
+#[test]
 fn large_code_is_streamed_and_broken_uploads_leave_nothing() {
     let node = Node::start();
     let large: Vec<u8> = (0..2 << 20).map(|i: u32| (i % 251) as u8).collect();

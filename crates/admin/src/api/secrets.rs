@@ -211,7 +211,7 @@ async fn receive(body: Body) -> Result<Value> {
                 StatusCode::BAD_REQUEST,
                 "document-invalid",
                 format!("the body broke off: {error}"),
-                "",
+                "send it again, as long as its `Content-Length` says",
             )
         })?;
         if bytes.len() + piece.len() > LONGEST {
