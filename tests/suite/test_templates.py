@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -170,6 +171,29 @@ def test_the_first_five_minutes(tmp_path, capsys, name):
         up.told("deployed")
         assert not any(event["event"] == "built" for event in up.events), "what is newer than its sources is built again"
         assert up.ask(path).text.startswith("Good evening, Ada!")
+
+
+def test_a_build_is_told_when_it_begins_and_when_it_ended(tmp_path):
+    (tmp_path / "echo").write_bytes(guest("echo"))
+    (tmp_path / "millpond.toml").write_text(
+        '[application]\nname = "pond"\n[function.f]\nsource = "f.wasm"\n'
+        '[function.f.build]\ncommand = "cp echo f.wasm"\nwatch = ["echo"]\n')
+    with session(tmp_path) as up:
+        built = up.told("built")
+        building = next(event for event in up.events if event["event"] == "building")
+        assert up.events.index(building) < up.events.index(built)
+        assert building["functions"] == built["functions"] == ["f"] and built["seconds"] >= 0
+    (tmp_path / "f.wasm").unlink()
+    said = tmp_path / "said"
+    command = [MILLPOND, "up", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    with said.open("wb") as out:
+        process = subprocess.Popen(command, cwd=tmp_path, env=building_environment(), stdout=out, stderr=out)
+    try:
+        eventually(lambda: "waiting for changes" in said.read_text(), "`up` waits for changes")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=PATIENCE)
+    assert re.search(r"(?m)^building f: cp echo f\.wasm\nbuilt f: cp echo f\.wasm \(\d+\.\d s\)$", said.read_text()), said.read_text()
 
 
 def test_every_template_has_a_test():

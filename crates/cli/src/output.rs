@@ -69,8 +69,13 @@ pub(crate) fn spinner(what: &str) -> ProgressBar {
     bar
 }
 
+/// Whether bars and spinners are seen: on a terminal.
+pub(crate) fn shows_progress() -> bool {
+    io::stderr().is_terminal()
+}
+
 fn on_terminal(bar: ProgressBar) -> ProgressBar {
-    if io::stderr().is_terminal() {
+    if shows_progress() {
         bar
     } else {
         ProgressBar::hidden()

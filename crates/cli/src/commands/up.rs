@@ -10,10 +10,10 @@ use super::{
     serve::{address, exported, exporter},
 };
 use crate::{
-    builds,
+    builds::{self, Unit},
     client::{Client, Connection},
     failure::Failure,
-    output::{Output, visible},
+    output::{self, Output, visible},
     plan,
     project::Project,
     signals::{self, Stop},
@@ -33,7 +33,7 @@ use std::{
     path::PathBuf,
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use telemetry::otlp::Options;
 
@@ -285,12 +285,7 @@ impl Session {
                 None => unit.is_fresh(&sources),
             };
             if !done {
-                unit.build(&self.project, self.verbose, &self.stop)?;
-                let names: Vec<&str> = unit.makes.iter().map(|(name, _)| name.as_str()).collect();
-                let event = json!({ "event": "built", "command": unit.command, "functions": names });
-                self.teller.event(&event, || {
-                    format!("built {}: {}\n", names.join(", "), unit.command)
-                })?;
+                self.build(&unit)?;
             }
             self.built.insert(unit.command.to_owned(), sources);
         }
@@ -303,6 +298,27 @@ impl Session {
         let mut event = deployed.answer.clone();
         event["event"] = json!("deployed");
         self.teller.event(&event, || told(&deployed, before.as_deref()))
+    }
+
+    /// Builds, and says that it does: on a terminal with a spinner, elsewhere with a line before and the time after.
+    fn build(&self, unit: &Unit<'_>) -> Result<(), Failure> {
+        let names: Vec<&str> = unit.makes.iter().map(|(name, _)| name.as_str()).collect();
+        let what = format!("{}: {}", names.join(", "), unit.command);
+        let event = |event| json!({ "event": event, "command": unit.command, "functions": names });
+        let spins = output::shows_progress();
+        self.teller.event(&event("building"), || match spins {
+            true => String::new(),
+            false => format!("building {what}\n"),
+        })?;
+        let begun = Instant::now();
+        unit.build(&self.project, self.verbose, &self.stop)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut built = event("built");
+        built["seconds"] = json!(seconds);
+        self.teller.event(&built, || match spins {
+            true => format!("built {what}\n"),
+            false => format!("built {what} ({seconds:.1} s)\n"),
+        })
     }
 
     /// Passes on what a function logs from here on.
