@@ -259,3 +259,18 @@ def test_the_value_is_never_on_the_command_line(node):
     assert cli("secret", "set", "a.b", given=b"x").returncode == 2
     help_text = cli("secret", "set", "--help").stdout
     assert b"--file" in help_text
+
+
+def test_what_stays_of_a_deleted_application_is_told(node, app):
+    put(node, app, b"a value")
+    secret(node, "set", "OTHER", "--application", f"{app.name[:40]}-too", given=b"another's")
+    done = node.cli("delete", app.name, "--yes")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.decode()
+    assert said.startswith(f"deleted the application {app.name}\nits secrets stay: KEY\n"), said
+    words = said.splitlines()[-1].split("millpond secret ")[1].split()
+    secret(node, *words)
+    node.deploy(app.name, {"f": "echo"})
+    done = node.cli("delete", app.name, "--yes", "-o", "json")
+    assert json.loads(done.stdout) == {"deleted": app.name, "kind": "application"}
+    secret(node, "delete", "OTHER", "--application", f"{app.name[:40]}-too")

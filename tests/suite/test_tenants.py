@@ -474,8 +474,13 @@ def test_a_tenant_goes_when_it_is_empty_and_its_name_with_it(make_node):
     eventually(lambda: acme.control("GET", f"/v1/calls/{identity}").document["state"] == "succeeded", "the call ends")
     node.control("PUT", "/v1/tenants/acme", {}).problem(409, "tenant-exists")
     node.control("DELETE", "/v1/tenants/acme").problem(409, "tenant-not-empty")
+    assert acme.control("PUT", "/v1/secrets/KEY?application=shop", body=b"acme's").status == 200
+    assert node.control("PUT", "/v1/secrets/KEY?application=shop", body=b"the node's").status == 200
     assert acme.control("DELETE", "/v1/applications/shop").status == 204
     assert node.control("DELETE", "/v1/tenants/acme").status == 204
+    # Its secrets go with it, and nobody else's.
+    assert [one["application"] for one in node.control("GET", "/v1/secrets").document["secrets"]] == ["shop"]
+    assert {path.name for path in node.folder.rglob("secrets/*")} == {"shop.KEY"}
     make_tenant(node, "other")
     acme.control("GET", "/v1/functions").problem(401, "token-invalid")
     # Its calls are still the operator's to see: nobody else may come by them with the name.

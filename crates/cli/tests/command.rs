@@ -731,7 +731,9 @@ fn delete_finds_out_what_is_meant() {
     ] {
         let output = node.run(&["delete", name, "--yes"]);
         assert_eq!(code(&output), 0, "{}", err(&output));
-        assert_eq!(node.lines().pop().unwrap(), deleted);
+        let lines = node.lines();
+        let last = lines.iter().rfind(|line| line.starts_with("DELETE"));
+        assert_eq!(last.unwrap(), deleted);
     }
     for (arguments, expected) in [
         (&["delete", "both", "--yes"][..], 2),

@@ -148,7 +148,7 @@ pub(crate) async fn update(
     Ok(Json(shown(&context, &changed)))
 }
 
-/// Delete a tenant and its tokens
+/// Delete a tenant, its tokens and its secrets
 ///
 /// 409 while it has applications.
 #[utoipa::path(delete, operation_id = "delete_tenant", path = "/v1/tenants/{tenant}", tag = "tenants",
@@ -157,12 +157,22 @@ pub(crate) async fn update(
 pub(crate) async fn delete(State(context): State<Context>, Names(text): Names<String>) -> Result<StatusCode> {
     let name: Name = name(&text)?;
     let (registry, tenants) = (context.state.registry.clone(), context.state.tenants.clone());
+    let secrets = context.state.secrets.clone();
     blocking("delete a tenant", move || {
         // Nothing is deployed between the count and the deletion, and after it deployments find no tenant.
-        Ok(registry.while_unchanged(|snapshot| {
+        registry.while_unchanged(|snapshot| {
             let applications = snapshot.of_tenant(Some(&name)).count();
             tenants.delete(&name, applications, now())
-        })?)
+        })?;
+        // Nobody could use them any more: its name is not given again.
+        for (id, _) in secrets.list() {
+            let application = id.application.as_ref();
+            if application.and_then(|id| id.tenant.as_ref()) == Some(&name) {
+                let deleted = secrets.delete(&id);
+                deleted.map_err(|error| Failure::internal("delete the tenant's secrets", &error))?;
+            }
+        }
+        Ok(())
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)

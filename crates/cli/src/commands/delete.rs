@@ -4,11 +4,14 @@ use crate::{
     failure::Failure,
     output::{self, Output},
 };
+use admin::wire;
 use clap::Args;
-use contract::{ApplicationId, FunctionRef};
+use contract::{ApplicationId, FunctionRef, SecretName};
 use serde_json::{Value, json};
 
 /// Delete an application, or one function of it, with all versions
+///
+/// Secrets that were set for the application stay, for the next of that name; `secret delete` deletes one.
 #[derive(Args, Debug)]
 pub(crate) struct Delete {
     /// The name of an application, or a function
@@ -18,6 +21,8 @@ pub(crate) struct Delete {
     #[arg(short, long)]
     yes: bool,
 }
+
+const APPLICATION: &str = "application";
 
 impl Delete {
     pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
@@ -29,8 +34,43 @@ impl Delete {
             ))?;
         }
         client.delete(&path)?;
-        let answer = json!({ "deleted": self.what.to_string(), "kind": kind });
-        output.answer(&answer, || format!("deleted the {kind} {}\n", self.what))
+        let mut answer = json!({ "deleted": self.what.to_string(), "kind": kind });
+        let left = match kind {
+            APPLICATION => self.secrets(client),
+            _ => Vec::new(),
+        };
+        if !left.is_empty() {
+            answer["secrets"] = json!(left);
+        }
+        output.answer(&answer, || {
+            let mut text = format!("deleted the {kind} {}\n", self.what);
+            if let Some(first) = left.first() {
+                let names: Vec<_> = left.iter().map(ToString::to_string).collect();
+                let tenant = self.what.tenant.as_ref();
+                let tenant = tenant.map_or_else(String::new, |tenant| format!(" --tenant {tenant}"));
+                text.push_str(&format!(
+                    "its secrets stay: {}\n  to delete one: millpond secret delete {first} --application {}{tenant}\n",
+                    names.join(", "),
+                    self.what.function
+                ));
+            }
+            text
+        })
+    }
+
+    /// The secrets of the application that was deleted. Whoever may not see them is told of none.
+    fn secrets(&self, client: &Client) -> Vec<SecretName> {
+        let listed: Option<wire::Secrets> = client.get("/v1/secrets").ok();
+        let all = listed.into_iter().flat_map(|listed| listed.secrets);
+        let own = all.filter(|secret| secret.application.as_ref() == Some(&self.application()));
+        own.map(|secret| secret.name).collect()
+    }
+
+    fn application(&self) -> ApplicationId {
+        ApplicationId {
+            tenant: self.what.tenant.clone(),
+            name: self.what.function.clone(),
+        }
     }
 
     /// A bare name may be an application's or a function's.
@@ -39,20 +79,17 @@ impl Delete {
         if self.what.application.is_some() || self.what.qualifier.is_some() {
             return Ok((function, "function"));
         }
-        let named = ApplicationId {
-            tenant: self.what.tenant.clone(),
-            name: self.what.function.clone(),
-        };
         // A tenant's, for the operator, has a slash in it.
-        let application = format!("/v1/applications/{}", named.to_string().replace('/', "%2F"));
+        let application = self.application().to_string().replace('/', "%2F");
+        let application = format!("/v1/applications/{application}");
         match (
             client.find::<Value>(&application)?,
             client.find::<Value>(&function)?,
         ) {
-            (Some(_), None) => Ok((application, "application")),
+            (Some(_), None) => Ok((application, APPLICATION)),
             // Its only function goes with it, and it with its only function.
             (Some(found), Some(_)) if found["functions"].as_array().is_some_and(|all| all.len() == 1) => {
-                Ok((application, "application"))
+                Ok((application, APPLICATION))
             }
             (None, Some(_)) => Ok((function, "function")),
             (Some(_), Some(_)) => Err(Failure::usage(

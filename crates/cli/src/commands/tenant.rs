@@ -26,7 +26,7 @@ enum Verb {
     List,
     /// Show a tenant: its quotas, its hosts, what it uses
     Describe(One),
-    /// Delete a tenant that has no applications any more, and its tokens. Its name is not given again
+    /// Delete a tenant that has no applications any more, its tokens and its secrets. Its name is not given again
     Delete(Delete),
 }
 
@@ -138,7 +138,9 @@ impl Tenant {
             Verb::Delete(delete) => {
                 let name = &delete.one.name;
                 if !delete.yes {
-                    output::confirm(&format!("Delete the tenant `{name}` and its tokens?"))?;
+                    output::confirm(&format!(
+                        "Delete the tenant `{name}`, its tokens and its secrets?"
+                    ))?;
                 }
                 client.delete(&delete.one.path())?;
                 output.answer(&json!({ "deleted": name, "kind": "tenant" }), || {
