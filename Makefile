@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench build guests examples demo test test-long lint bench bench-node bench-surface generate docs clean
+.PHONY: help setup setup-bench millpond build guests examples demo test test-long lint bench bench-node bench-surface generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
@@ -21,6 +21,9 @@ setup: ## Install what is missing on a Debian machine: clang, wasi-libc, the pin
 setup-bench:
 	@scripts/setup-debian.sh bench
 	@bench/setup
+
+millpond: setup ## Build the command alone, for those who want to use it: target/release/millpond
+	cargo build --release --workspace --bin millpond
 
 # All targets at once, tests included: their features are those of every later step, so nothing is compiled twice.
 build: setup guests examples ## Build the node, the command, the chores, the tests, the guests and the examples
