@@ -203,11 +203,14 @@ impl Host {
     pub(super) fn finish(
         &mut self,
         body: &Resource<OutgoingBody>,
-        trailers: Headers,
+        trailers: Option<&Resource<Fields>>,
     ) -> Result<Result<(), ErrorCode>> {
+        // In the order in which the guest's handles of them become free.
         let Object::OutgoingBody { to, .. } = self.table.take(body)? else {
             return Err(mistaken());
         };
+        let trailers = trailers.map(|trailers| self.take_headers(trailers)).transpose()?;
+        let trailers = trailers.unwrap_or_default();
         let number = match to {
             Target::Response(number) => number,
             Target::Request(number) => {

@@ -148,13 +148,8 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
         "[method]outgoing-response.body" => |host, this: Resource<OutgoingResponseHandle>|
             Ok((host.response_body(&this)?,));
         "[method]outgoing-body.write" => |host, this: Resource<OutgoingBody>| Ok((host.body_writer(&this)?,));
-        "[static]outgoing-body.finish" => |host, this: Resource<OutgoingBody>, trailers: Option<Resource<Fields>>| {
-            let trailers = match trailers {
-                Some(trailers) => host.take_headers(&trailers)?,
-                None => Headers::default(),
-            };
-            Ok((host.finish(&this, trailers)?,))
-        };
+        "[static]outgoing-body.finish" => |host, this: Resource<OutgoingBody>, trailers: Option<Resource<Fields>>|
+            Ok((host.finish(&this, trailers.as_ref())?,));
         "[static]response-outparam.set" =>
             |host, this: Resource<ResponseOutparam>, response: Result<Resource<OutgoingResponseHandle>, ErrorCode>| {
                 host.table.take(&this)?;
