@@ -43,7 +43,7 @@ pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tai
 pub use names::{
     ApplicationId, Digest, FunctionId, FunctionRef, Name, NameError, Qualifier, RequestId, VersionNumber,
 };
-pub use policy::{Admission, Job, Load, Policy, Quota, Rank, Refusal, Stop, Time};
+pub use policy::{Admission, Job, Load, Party, Policy, Quota, Refusal, Stop, Ticket, Time, Turn};
 pub use problem::Problem;
 pub use request::{Body, BodyError, BodyStream, Input, ResponseHead, ResponseSink, Trailers};
 pub use secret::{Piece, SecretName, Template, TemplateError};

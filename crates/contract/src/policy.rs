@@ -32,10 +32,47 @@ pub struct Job {
     pub expires: Time,
     /// How long it has run.
     pub ran: Duration,
+    /// How long it is expected to run altogether, from its version's history; zero if there is none.
+    pub estimate: Duration,
+    /// How long it is expected to wait for I/O meanwhile.
+    pub waits: Duration,
+    /// When its answer is wanted. A claim of its function's: it orders work within a tenant's share.
+    pub deadline: Option<Time>,
+    /// Larger is more urgent. A claim, too.
+    pub priority: i8,
+    /// Whose share of the cores it uses.
+    pub tenant: Party,
+}
+
+/// One of those who share a node's cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Party {
+    /// Which; those of a node are numbered from 0 on without large gaps.
+    pub index: u32,
+    /// How large its share is beside others that have work; 0 is taken as 1.
+    pub weight: u32,
+}
+
+/// A worker's name for a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ticket {
+    /// It has no sandbox, so another core may have it.
+    Fresh(u32),
+    /// It has one, which stays where it is.
+    Begun(u32),
+}
+
+/// What a core does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Whom it runs.
+    pub ticket: Ticket,
+    /// For how long at most.
+    pub quantum: Duration,
 }
 
 /// What a policy may know of the node.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Requests of this function that have a sandbox.
     pub running: u32,
@@ -45,6 +82,10 @@ pub struct Load {
     pub concurrency: u32,
     /// The function's limit of the latter.
     pub queue: u32,
+    /// Of these requests, those that wait until another of their function ends.
+    pub held: u32,
+    /// The part of the core that its tenant can count on now, of 1.
+    pub share: f32,
     /// The node is draining.
     pub draining: bool,
 }
@@ -65,6 +106,11 @@ pub enum Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
+    /// It would not be answered by its deadline.
+    TooLate {
+        /// Worth trying again after.
+        retry_after: Duration,
+    },
     /// As many requests wait as may.
     QueueFull {
         /// Worth trying again after.
@@ -85,7 +131,9 @@ impl Refusal {
     /// When it is worth trying again.
     pub fn retry_after(self) -> Duration {
         match self {
-            Self::QueueFull { retry_after } | Self::Quota { retry_after, .. } => retry_after,
+            Self::TooLate { retry_after }
+            | Self::QueueFull { retry_after }
+            | Self::Quota { retry_after, .. } => retry_after,
             Self::Draining => Duration::from_secs(1),
         }
     }
@@ -102,10 +150,6 @@ pub enum Quota {
     Rate,
 }
 
-/// Who runs first: smaller runs earlier, equals in order of arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank(pub u64);
-
 /// Why a sandbox stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -117,14 +161,26 @@ pub enum Stop {
     Waiting,
 }
 
-/// Decides; never acts. The worker runs the job of the smallest rank first. One instance for each core; no clock, lock or I/O inside.
+/// Decides; never acts. One instance for each core, which tells it what can run and asks it what is to run. No clock, lock or
+/// I/O inside; the same calls give the same answers.
+///
+/// A job is put, taken, charged, and put again if it can run on at once, or once what it waited for has come. What is taken is
+/// charged before anything else is taken, and the worker's tickets are unique among the jobs that are put.
 pub trait Policy: Send {
     /// Whether a request may come in.
-    fn admit(&mut self, now: Time, load: &Load) -> Admission;
-    /// Its place among those that can run.
-    fn rank(&self, job: &Job) -> Rank;
-    /// How long it may run at a time.
-    fn quantum(&self, job: &Job) -> Duration;
+    fn admit(&mut self, now: Time, job: &Job, load: &Load) -> Admission;
+    /// From now on, this job can run.
+    fn put(&mut self, now: Time, job: &Job, ticket: Ticket);
+    /// Takes out the job that is to run now.
+    fn take(&mut self, now: Time) -> Option<Turn>;
+    /// Takes out a fresh job that another core may have, the most urgent first.
+    fn give(&mut self) -> Option<Ticket>;
     /// Told after each turn; writes what ran into the job.
     fn charge(&mut self, now: Time, job: &mut Job, ran: Duration, stop: Stop);
+    /// How many jobs are put.
+    fn len(&self) -> usize;
+    /// Whether none is.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }

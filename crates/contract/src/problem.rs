@@ -74,6 +74,7 @@ impl Problem {
     /// The code of a refusal, in problems as in metrics.
     pub fn refusal_code(refusal: Refusal) -> &'static str {
         match refusal {
+            Refusal::TooLate { .. } => "limit-deadline",
             Refusal::QueueFull { .. } => "limit-queue",
             Refusal::Quota { quota, .. } => match quota {
                 Quota::Concurrency => "quota-concurrency",
@@ -87,6 +88,11 @@ impl Problem {
     /// What a client reads when the node would not take a request.
     pub fn of_refusal(refusal: Refusal) -> Self {
         let (status, detail, hint) = match refusal {
+            Refusal::TooLate { .. } => (
+                429,
+                "so much is to be done before it that this request would miss its function's deadline",
+                "try again later, or raise `deadline` of this function in millpond.toml",
+            ),
             Refusal::QueueFull { .. } => (
                 429,
                 "as many requests of this function run and wait as may",

@@ -1,0 +1,194 @@
+//! A core's time shared among tenants by their weights: start-time fair queueing, of which each tenant is a flow.
+//!
+//! Every tenant has a virtual time, which grows by what its jobs ran over its weight; the tenant whose is least has the next
+//! turn. Between two tenants that have work all the time, what they ran over their weights differs by no more than one turn of
+//! each and the credit (Goyal, Vin, Cheng 1996, theorem 1).
+//!
+//! A tenant that had no work comes back where it was, or [`Shares::CREDIT`] behind whoever runs, whichever is later: what it left
+//! to others is theirs, but for a short burst.
+
+use crate::SHORTEST_QUANTUM;
+use contract::{Admission, Job, Load, Party, Policy, Stop, Ticket, Time, Turn};
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    time::Duration,
+};
+
+/// See the module's introduction.
+#[derive(Clone, Debug)]
+pub struct Shares<P> {
+    /// What a tenant begins with.
+    empty: P,
+    tenants: Vec<Tenant<P>>,
+    /// Tenants whose jobs can run, by virtual times that may be earlier than theirs are by now.
+    ready: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The virtual time of the tenant that had the last turn, at its begin.
+    now: u64,
+    /// The weights of those that have jobs.
+    weights: u64,
+    jobs: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Tenant<P> {
+    policy: P,
+    /// Nanoseconds over weight, in [`SCALE`]ths.
+    time: u64,
+    weight: u32,
+    /// Jobs that are put, and the one that has been taken and not charged.
+    jobs: u32,
+    is_ready: bool,
+}
+
+/// Virtual times are fine enough for weights up to this many times another's.
+const SCALE: u64 = 64;
+
+impl<P> Shares<P> {
+    /// How much of the past a tenant may ask back.
+    pub const CREDIT: Duration = Duration::from_millis(10);
+    /// By how much a tenant may get ahead of one that waits.
+    pub const LEAD: Duration = Duration::from_millis(1);
+}
+
+impl<P: Policy + Clone> Shares<P> {
+    /// Shares within each of which `empty` decides, a policy without jobs.
+    pub fn new(empty: P) -> Self {
+        Self {
+            empty,
+            tenants: Vec::new(),
+            ready: BinaryHeap::new(),
+            now: 0,
+            weights: 0,
+            jobs: 0,
+        }
+    }
+
+    fn tenant(&mut self, party: Party) -> &mut Tenant<P> {
+        let index = party.index as usize;
+        while self.tenants.len() <= index {
+            self.tenants.push(Tenant {
+                policy: self.empty.clone(),
+                time: 0,
+                weight: 1,
+                jobs: 0,
+                is_ready: false,
+            });
+        }
+        &mut self.tenants[index]
+    }
+
+    /// The tenant at the head of the queue, and how far it has come.
+    fn first(&mut self) -> Option<(u64, u32)> {
+        while let Some(Reverse((noted, index))) = self.ready.peek().copied() {
+            let tenant = &mut self.tenants[index as usize];
+            if tenant.policy.is_empty() {
+                tenant.is_ready = false;
+                self.ready.pop();
+            } else if tenant.time > noted {
+                self.ready.pop();
+                self.ready.push(Reverse((tenant.time, index)));
+            } else {
+                return Some((noted, index));
+            }
+        }
+        None
+    }
+}
+
+/// What a run of this length adds to the virtual time of a tenant of this weight.
+fn scaled(ran: Duration, weight: u32) -> u64 {
+    let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX / SCALE);
+    nanos.saturating_mul(SCALE) / u64::from(weight.max(1))
+}
+
+impl<P: Policy + Clone> Policy for Shares<P> {
+    fn admit(&mut self, now: Time, job: &Job, load: &Load) -> Admission {
+        let own = u64::from(job.tenant.weight.max(1));
+        let idle = self.tenant(job.tenant).jobs == 0;
+        let all = if idle { self.weights + own } else { self.weights };
+        #[expect(clippy::cast_precision_loss, reason = "a share needs no more than seven digits")]
+        let share = load.share * own as f32 / all.max(own) as f32;
+        let load = Load { share, ..*load };
+        self.tenant(job.tenant).policy.admit(now, job, &load)
+    }
+
+    fn put(&mut self, now: Time, job: &Job, ticket: Ticket) {
+        let (served, party) = (self.now, job.tenant);
+        let tenant = self.tenant(party);
+        if tenant.jobs == 0 {
+            tenant.weight = party.weight.max(1);
+            let credit = scaled(Self::CREDIT, tenant.weight);
+            tenant.time = tenant.time.max(served.saturating_sub(credit));
+            let weight = u64::from(tenant.weight);
+            self.weights += weight;
+        }
+        let tenant = self.tenant(party);
+        tenant.jobs += 1;
+        tenant.policy.put(now, job, ticket);
+        let time = tenant.time;
+        if !std::mem::replace(&mut tenant.is_ready, true) {
+            self.ready.push(Reverse((time, party.index)));
+        }
+        self.jobs += 1;
+    }
+
+    fn take(&mut self, now: Time) -> Option<Turn> {
+        let (time, index) = self.first()?;
+        let turn = self.tenants[index as usize].policy.take(now)?;
+        self.now = time;
+        self.jobs -= 1;
+        // Behind whom it may not run ahead too far; it may be itself.
+        self.ready.pop();
+        let rival = self.first();
+        let tenant = &mut self.tenants[index as usize];
+        tenant.is_ready = !tenant.policy.is_empty();
+        if tenant.is_ready {
+            self.ready.push(Reverse((time, index)));
+        }
+        let quantum = rival.map_or(turn.quantum, |(other, _)| {
+            let behind = (other - time) / SCALE * u64::from(tenant.weight);
+            let fair = Duration::from_nanos(behind) + Self::LEAD;
+            turn.quantum.min(fair).max(SHORTEST_QUANTUM)
+        });
+        Some(Turn { quantum, ..turn })
+    }
+
+    fn give(&mut self) -> Option<Ticket> {
+        // Of the first tenant that has one; that is nearly always the first of all.
+        let mut asked = Vec::new();
+        let mut given = None;
+        while given.is_none()
+            && let Some((time, index)) = self.first()
+        {
+            self.ready.pop();
+            asked.push(Reverse((time, index)));
+            let tenant = &mut self.tenants[index as usize];
+            given = tenant.policy.give();
+            if given.is_some() {
+                tenant.jobs -= 1;
+                self.jobs -= 1;
+                if tenant.jobs == 0 {
+                    self.weights -= u64::from(tenant.weight);
+                }
+            }
+        }
+        self.ready.extend(asked);
+        given
+    }
+
+    fn charge(&mut self, now: Time, job: &mut Job, ran: Duration, stop: Stop) {
+        let tenant = self.tenant(job.tenant);
+        tenant.time = tenant.time.saturating_add(scaled(ran, tenant.weight));
+        tenant.policy.charge(now, job, ran, stop);
+        tenant.jobs = tenant.jobs.saturating_sub(1);
+        if tenant.jobs == 0 {
+            let weight = u64::from(tenant.weight);
+            self.weights = self.weights.saturating_sub(weight);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.jobs
+    }
+}
