@@ -35,6 +35,22 @@ pub struct HttpGrant {
     pub clear_text: bool,
 }
 
+/// What a function claims for its requests. It orders them among those of its tenant, and never before another tenant's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// How soon after its arrival a request is to be answered. One that could not be is refused at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::units::maybe")]
+    pub deadline: Option<Duration>,
+    /// The larger goes first; 0 is usual.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub priority: i8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_usual(priority: &i8) -> bool {
+    *priority == 0
+}
+
 /// Whether an environment variable's name is the platform's own: it tells about the request (CGI/1.1, RFC 3875
 /// section 4.1, whose `HTTP_` names come from the request's headers; `HTTPS` and `REQUEST_SCHEME` are every server's) or about the function (`MILLPOND_`). A manifest
 /// that sets one is mistaken; a guest never sees its value.

@@ -155,6 +155,31 @@ pub mod text {
     }
 }
 
+/// `#[serde(with = "contract::units::maybe")]` for durations that may be absent.
+pub mod maybe {
+    use super::{Deserialize, Deserializer, Duration, Serializer};
+
+    /// Writes it as text.
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference")]
+    pub fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => serializer.collect_str(&super::format_duration(*duration)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads it from text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| super::parse_duration(&text))
+            .transpose()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -223,6 +223,7 @@ impl Dispatcher {
             grant: version.grant.clone(),
             load: Box::new(move || its.image().cloned().map_err(|error| error.to_string())),
             reuse: version.settings.reuse,
+            claim: version.settings.claim,
             log: self.logs.function(&version.function, version.number),
             metrics: self.metrics.function(&version.function),
         }))

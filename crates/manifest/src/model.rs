@@ -49,11 +49,11 @@ pub struct Function {
     #[schemars(with = "schema::Size", extend("default" = "64MiB"))]
     pub memory: Option<ByteSize>,
     /// Wall-clock time from admission to the last byte of the response, 1ms to 1h.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "duration")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "contract::units::maybe")]
     #[schemars(with = "schema::Span", extend("default" = "30s"))]
     pub timeout: Option<Duration>,
     /// Time on a core for one request, 1ms to 1h.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "duration")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "contract::units::maybe")]
     #[schemars(with = "schema::Span", extend("default" = "10s"))]
     pub cpu_time: Option<Duration>,
     /// Largest body of a request, at most 1GiB.
@@ -72,6 +72,14 @@ pub struct Function {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32", range(min = 0, max = 1_000_000), extend("default" = 4096))]
     pub queue: Option<u32>,
+    /// How soon after its arrival a request is to be answered, 1ms to 1h. One that could not be is answered 429 at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "contract::units::maybe")]
+    #[schemars(with = "schema::Span", extend("examples" = ["50ms"]))]
+    pub deadline: Option<Duration>,
+    /// Which of a tenant's requests go first: those of the larger number, -100 to 100.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(range(min = -100, max = 100), extend("default" = 0))]
+    pub priority: i8,
     /// How many requests one sandbox serves; 1 is a fresh sandbox for every request.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1))]
@@ -462,28 +470,3 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
     })
 }
 
-/// An optional duration as text.
-mod duration {
-    use serde::{Deserialize, Deserializer, Serializer};
-    use std::time::Duration;
-
-    #[expect(clippy::ref_option, reason = "serde calls it with a reference")]
-    pub(super) fn serialize<S: Serializer>(
-        duration: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match duration {
-            Some(duration) => serializer.collect_str(&contract::format_duration(*duration)),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| contract::parse_duration(&text))
-            .transpose()
-            .map_err(serde::de::Error::custom)
-    }
-}

@@ -43,6 +43,9 @@ pub struct Config {
     /// How long a sandbox runs before others of its core have their turn.
     #[serde(with = "contract::units::text")]
     pub quantum: Duration,
+    /// Who of a tenant's requests runs first: `deadline`, `round-robin` or `shortest`.
+    #[serde(with = "named")]
+    pub policy: policy::Kind,
     /// Connections of one core.
     pub connections: usize,
     /// Asynchronous calls.
@@ -102,12 +105,27 @@ impl Default for Config {
             sandboxes: 0,
             keep_resident: ByteSize(128 << 10),
             drain: Duration::from_secs(10),
-            quantum: policy::RoundRobin::QUANTUM,
+            quantum: policy::QUANTUM,
+            policy: policy::Kind::default(),
             connections: 8_000,
             calls: CallOptions::default(),
             tls: TlsOptions::default(),
             lambda: LambdaOptions::default(),
         }
+    }
+}
+
+/// A policy by its name.
+mod named {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(kind: &policy::Kind, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(kind)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<policy::Kind, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) struct Common {
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) quantum: Duration,
+    pub(crate) policy: policy::Kind,
     pub(crate) drain: Duration,
     pub(crate) boot: u64,
     pub(crate) gateway: gateway::Options,
@@ -84,6 +85,7 @@ fn run(
         shared,
         metrics,
         quantum,
+        policy,
         drain,
         boot,
         gateway: options,
@@ -93,7 +95,7 @@ fn run(
     let metrics = metrics
         .core(id)
         .ok_or_else(|| io::Error::other("there are fewer metrics than cores"))?;
-    let policy = Box::new(policy::RoundRobin::new(quantum));
+    let policy = policy.policy(quantum);
     let its = metrics.clone();
     let core = seat.seat(policy, metrics, CoreOptions::default(), |poller| {
         Gateway::new(poller, listener, id, boot, reader, its, options)

@@ -263,6 +263,7 @@ impl Node {
             shared: shared.clone(),
             metrics: metrics.clone(),
             quantum: config.quantum,
+            policy: config.policy,
             drain: config.drain,
             boot: boot_number(),
             gateway: gateway::Options {

@@ -88,15 +88,14 @@ impl FromStr for Kind {
 /// Whether an idle core is worth waking for a backlog: waking costs two to ten microseconds of two cores, and moving a
 /// request costs cold caches, so a queue of pings is better left where it is.
 ///
-/// `waiting` counts requests that could move, `mean` is what one of them takes (zero: not known yet), `busy` says that
-/// the core already has a sandbox to go on with.
+/// `waiting` counts requests that could move, beside what the core runs, and `mean` is what one of them takes (zero: not
+/// known yet).
 #[must_use]
-pub fn worth_waking(waiting: usize, mean: Duration, busy: bool) -> bool {
+pub fn worth_waking(waiting: usize, mean: Duration) -> bool {
     const UNKNOWN: Duration = Duration::from_micros(100);
     const WORTH: Duration = Duration::from_micros(60);
     let mean = if mean.is_zero() { UNKNOWN } else { mean };
-    let movable = if busy { waiting } else { waiting.saturating_sub(1) };
-    mean.saturating_mul(u32::try_from(movable).unwrap_or(u32::MAX)) >= WORTH
+    mean.saturating_mul(u32::try_from(waiting).unwrap_or(u32::MAX)) >= WORTH
 }
 
 /// Whether a function has places to spare for requests that are not all here: a quarter of its places is kept from them, as long
@@ -132,10 +131,10 @@ mod tests {
 
     #[test]
     fn pings_stay_and_long_work_moves() {
-        assert!(!worth_waking(8, Duration::from_micros(3), false));
-        assert!(!worth_waking(1, Duration::from_millis(50), false));
-        assert!(worth_waking(1, Duration::from_millis(50), true));
-        assert!(worth_waking(2, Duration::ZERO, false));
+        assert!(!worth_waking(8, Duration::from_micros(3)));
+        assert!(!worth_waking(0, Duration::from_millis(50)));
+        assert!(worth_waking(1, Duration::from_millis(50)));
+        assert!(worth_waking(1, Duration::ZERO));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! renamed.
 
 use crate::Error;
-use contract::{
+use contract::{Claim, 
     ApplicationId, Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, SecretName, Template,
     VersionNumber,
 };
@@ -96,6 +96,9 @@ pub struct Settings {
     pub limits: Limits,
     /// How many requests one sandbox serves.
     pub reuse: u32,
+    /// When its requests want to run.
+    #[serde(flatten)]
+    pub claim: Claim,
     /// Arguments after the program's name.
     #[serde(default)]
     pub arguments: Vec<String>,
@@ -138,6 +141,10 @@ impl Settings {
             engine: engine.to_owned(),
             limits: function.limits(),
             reuse: function.reuse,
+            claim: Claim {
+                deadline: function.deadline,
+                priority: function.priority,
+            },
             arguments: function.arguments.clone(),
             env: function.env.clone(),
             protocol: function.protocol(),

@@ -2,7 +2,7 @@
 //! that of tenants.
 
 use crate::Quotas;
-use contract::Quota;
+use contract::{Party, Quota};
 use std::{
     sync::{
         Arc,
@@ -27,6 +27,9 @@ pub struct Allowance {
     most_memory: AtomicU64,
     /// Between two requests at the rate, in nanoseconds; 0 without a quota.
     interval: AtomicU64,
+    /// Its number among the tenants of this node, until the node ends.
+    index: u32,
+    weight: AtomicU32,
 }
 
 /// One sandbox's part of its tenant's quotas, given back when it is dropped.
@@ -38,7 +41,8 @@ pub struct Share {
 }
 
 impl Allowance {
-    pub(crate) fn new(quotas: &Quotas) -> Self {
+    /// Of the tenant of this number; 0 is whoever is no tenant.
+    pub(crate) fn new(index: u32, quotas: &Quotas) -> Self {
         let allowance = Self {
             epoch: Instant::now(),
             running: AtomicU32::new(0),
@@ -47,6 +51,8 @@ impl Allowance {
             concurrency: AtomicU32::new(0),
             most_memory: AtomicU64::new(0),
             interval: AtomicU64::new(0),
+            index,
+            weight: AtomicU32::new(1),
         };
         allowance.set(quotas);
         allowance
@@ -60,6 +66,15 @@ impl Allowance {
         self.most_memory.store(most, Ordering::Relaxed);
         let interval = quotas.rate.map_or(0, |rate| BURST / u64::from(rate.max(1)));
         self.interval.store(interval, Ordering::Relaxed);
+        self.weight.store(quotas.weight.unwrap_or(1), Ordering::Relaxed);
+    }
+
+    /// Who shares the cores with others here.
+    pub fn party(&self) -> Party {
+        Party {
+            index: self.index,
+            weight: self.weight.load(Ordering::Relaxed),
+        }
     }
 
     /// Takes part for a sandbox of so many bytes, or says which quota forbids it.
@@ -127,7 +142,7 @@ mod tests {
     use std::thread;
 
     fn allowance(quotas: Quotas) -> Arc<Allowance> {
-        Arc::new(Allowance::new(&quotas))
+        Arc::new(Allowance::new(1, &quotas))
     }
 
     #[test]

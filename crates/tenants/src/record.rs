@@ -45,6 +45,9 @@ pub struct Quotas {
     /// Requests in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
+    /// How large its share of the cores is beside other tenants' that have work; 1 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
 }
 
 /// What the operator says of a tenant.

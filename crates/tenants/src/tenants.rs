@@ -15,8 +15,8 @@ use std::{
 pub struct Tenants {
     store: Arc<dyn Store>,
     published: Arc<ArcSwap<Directory>>,
-    /// Held during a change.
-    changing: Mutex<()>,
+    /// Held during a change; the last tenant's number.
+    changing: Mutex<u32>,
 }
 
 impl fmt::Debug for Tenants {
@@ -40,6 +40,7 @@ impl Tenants {
     /// Reads who there is. The store has no other writer of these records.
     pub fn open(store: Arc<dyn Store>) -> Result<Self, Error> {
         let (mut tenants, mut deleted, mut tokens) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let mut number = 0;
         for entry in store.list(TENANTS)? {
             let name: Name = name_of(&entry.key, TENANTS)?;
             let record: TenantRecord = record::read(&entry)?;
@@ -47,7 +48,8 @@ impl Tenants {
                 deleted.insert(name);
                 continue;
             }
-            let allowance = Arc::new(Allowance::new(&record.settings.quotas));
+            number += 1;
+            let allowance = Arc::new(Allowance::new(number, &record.settings.quotas));
             tenants.insert(name.clone(), Arc::new(tenant(name, record, allowance)));
         }
         for entry in store.list(TOKENS)? {
@@ -59,7 +61,7 @@ impl Tenants {
         Ok(Self {
             store,
             published: Arc::new(ArcSwap::from_pointee(directory)),
-            changing: Mutex::new(()),
+            changing: Mutex::new(number),
         })
     }
 
@@ -75,7 +77,7 @@ impl Tenants {
 
     /// Makes a tenant. `now` is in milliseconds since 1970, here and below.
     pub fn create(&self, name: &Name, settings: Settings, now: u64) -> Result<Arc<Tenant>, Error> {
-        let _changing = self.changing.lock();
+        let mut number = self.changing.lock();
         let before = self.directory();
         if before.tenants.contains_key(name) {
             return Err(Error::Exists(name.clone()));
@@ -90,7 +92,8 @@ impl Tenants {
             deleted: None,
         };
         self.put_tenant(name, &record, Expect::Absent)?;
-        let allowance = Arc::new(Allowance::new(&record.settings.quotas));
+        *number += 1;
+        let allowance = Arc::new(Allowance::new(*number, &record.settings.quotas));
         Ok(self.publish_tenant(&before, tenant(name.clone(), record, allowance)))
     }
 

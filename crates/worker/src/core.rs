@@ -1,20 +1,20 @@
 //! One core's loop.
 
 use crate::{
-    Answer, Failure, Invocation, Opening, Poller, Readiness, Shared, Target, Ticker, Timing,
-    shared::{Cold, Seat, Word},
+    Answer, Failure, Intake, Invocation, Opening, Poller, Readiness, Shared, Target, Ticker, Timing,
+    queues::{Next, Queues},
+    shared::{Cold, Word},
     sink::{Rest, Sink, Slot},
     ticker::Alarm,
 };
 use contract::{
-    Admission, Body, CoreId, Engine, Fault, Input, Job, Policy, Rank, Refusal, RequestId, Sandbox,
-    SpawnError, Step, Stop, Time, Usage,
+    Body, CoreId, Engine, Fault, Input, Job, Policy, Refusal, RequestId, Sandbox, SpawnError, Step, Stop, Usage,
 };
 use crossbeam_deque::Worker as Deque;
 use slab::Slab;
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
+    collections::BinaryHeap,
     io,
     sync::{Arc, atomic::Ordering},
     task::{Wake, Waker},
@@ -60,97 +60,6 @@ impl Default for CoreOptions {
             flush_after: Duration::from_micros(500),
             batch: 64,
         }
-    }
-}
-
-/// The requests of one core, as its front sees them.
-pub struct Intake<'a> {
-    queues: &'a mut Queues,
-    /// When the last wait ended: what is read now is counted from here.
-    pub now: Instant,
-}
-
-/// Requests without a sandbox, and what decides about them.
-struct Queues {
-    core: CoreId,
-    shared: Arc<Shared>,
-    policy: Box<dyn Policy>,
-    epoch: Instant,
-    /// What others may steal from.
-    deque: Deque<Box<Invocation>>,
-    /// Taken out of the deque to be compared with preempted sandboxes.
-    staged: Option<Box<Invocation>>,
-    /// No sandbox could be had for these; in the order of their arrival.
-    starved: VecDeque<Box<Invocation>>,
-    /// When the first of them tries again, if no sandbox of this core ends before.
-    retry: Instant,
-    /// The longest mean run time among what was queued lately.
-    mean: Duration,
-}
-
-impl Intake<'_> {
-    /// The core that this is.
-    pub fn core(&self) -> CoreId {
-        self.queues.core
-    }
-
-    /// Whether the node is shutting down.
-    pub fn is_draining(&self) -> bool {
-        self.queues.shared.is_draining()
-    }
-
-    /// Wakes this core's front for one of its connections: [`Front::stir`].
-    pub fn stirrer(&self, token: u64) -> Waker {
-        self.queues.shared.stirrer(self.queues.core, token)
-    }
-
-    /// Queues a request, or gives it back with the reason why not.
-    pub fn submit(&mut self, invocation: Box<Invocation>) -> Result<(), (Box<Invocation>, Refusal)> {
-        let queues = &mut *self.queues;
-        let load = invocation.target.load(queues.shared.is_draining());
-        match queues.policy.admit(queues.time(self.now), &load) {
-            Admission::Refuse(refusal) => Err((invocation, refusal)),
-            // Whether it runs or waits is decided where its place is taken.
-            Admission::Run | Admission::Wait => {
-                invocation.target.queue();
-                queues.mean = queues.mean.max(invocation.target.mean());
-                queues.deque.push(invocation);
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Queues {
-    fn time(&self, now: Instant) -> Time {
-        Time::default().after(now.saturating_duration_since(self.epoch))
-    }
-
-    fn seat(&self) -> &Seat {
-        // The core was made with this very table of seats.
-        &self.shared.seats()[usize::from(self.core.0)]
-    }
-
-    /// Keeps a request until there may be a sandbox for it.
-    fn starve(&mut self, invocation: Box<Invocation>, now: Instant) {
-        if self.starved.is_empty() {
-            self.retry = now + STARVED;
-        }
-        let place = self
-            .starved
-            .partition_point(|before| before.arrived <= invocation.arrived);
-        self.starved.insert(place, invocation);
-    }
-
-    fn stage(&mut self) -> Option<&Invocation> {
-        if self.staged.is_none() {
-            self.staged = self.deque.pop();
-        }
-        self.staged.as_deref()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.staged.is_none() && self.deque.is_empty()
     }
 }
 
@@ -202,7 +111,8 @@ pub struct Core<F> {
     alarm: Arc<Alarm>,
     metrics: Arc<CoreMetrics>,
     live: Slab<Live>,
-    preempted: BinaryHeap<Reverse<(Rank, u64, usize)>>,
+    /// How many of these wait for something.
+    parked: usize,
     timers: BinaryHeap<Reverse<(Instant, u64, usize)>>,
     wakers: Vec<Waker>,
     warm: Vec<Warm>,
@@ -286,17 +196,7 @@ impl Seatless {
             shared,
             alarm,
         } = self;
-        let queues = Queues {
-            core,
-            shared,
-            policy,
-            epoch: Instant::now(),
-            deque,
-            staged: None,
-            starved: VecDeque::new(),
-            retry: Instant::now(),
-            mean: Duration::ZERO,
-        };
+        let queues = Queues::new(core, shared, policy, deque);
         let poller = Poller::new(queues.seat().bell.event(), options.batch)?;
         Ok(Core {
             front: front(&poller)?,
@@ -306,7 +206,7 @@ impl Seatless {
             alarm,
             metrics,
             live: Slab::new(),
-            preempted: BinaryHeap::new(),
+            parked: 0,
             timers: BinaryHeap::new(),
             wakers: Vec::new(),
             warm: Vec::new(),
@@ -330,8 +230,6 @@ fn gives_up(fault: &Fault) -> bool {
 
 /// How often held requests are looked at for those whose time is over.
 const SWEEP: Duration = Duration::from_millis(10);
-/// How long a request that found no sandbox waits before it tries again, if none of this core's sandboxes ends before.
-const STARVED: Duration = Duration::from_millis(1);
 /// How long an abandoned core waits for answers from elsewhere.
 const LAST_ANSWERS: Duration = Duration::from_millis(100);
 
@@ -340,7 +238,7 @@ impl<F: Front> Core<F> {
     pub fn drained(&self) -> bool {
         self.live.is_empty()
             && self.queues.is_empty()
-            && self.queues.starved.is_empty()
+            && !self.queues.is_starving()
             && !self.holders.iter().any(|target| target.is_holding())
             && !self.queues.shared.outside().is_waiting()
             && self.front.is_quiet()
@@ -363,12 +261,10 @@ impl<F: Front> Core<F> {
             self.front_expires = self.front.expire(&self.poller, now);
         }
         self.upkeep(now);
-        let (runnable, live) = (self.preempted.len(), self.live.len());
+        let live = self.live.len();
         self.metrics.sandboxes.set(count(live + self.warm.len()));
-        self.metrics
-            .runnable
-            .set(count(runnable + self.queues.deque.len()));
-        self.metrics.parked.set(count(live.saturating_sub(runnable)));
+        self.metrics.runnable.set(count(self.queues.len()));
+        self.metrics.parked.set(count(self.parked));
         self.metrics.busy(begun.elapsed());
         Ok(())
     }
@@ -390,11 +286,11 @@ impl<F: Front> Core<F> {
                 );
             }
         }
-        self.take_mail();
+        self.take_mail(now);
     }
 
     fn wait(&mut self, budget: Duration) -> io::Result<()> {
-        if !self.queues.is_empty() || !self.preempted.is_empty() {
+        if !self.queues.is_empty() {
             return self.poller.wait(Some(Duration::ZERO));
         }
         let now = Instant::now();
@@ -409,7 +305,7 @@ impl<F: Front> Core<F> {
         if !self.holders.is_empty() {
             until(self.sweep);
         }
-        if !self.queues.starved.is_empty() {
+        if self.queues.is_starving() {
             until(self.queues.retry);
         }
         let seat = self.queues.seat();
@@ -428,7 +324,7 @@ impl<F: Front> Core<F> {
         waited
     }
 
-    fn take_mail(&mut self) {
+    fn take_mail(&mut self, now: Instant) {
         while let Some(word) = self.queues.seat().words.pop() {
             match word {
                 Word::Answer(answer) => self.front.answer(answer),
@@ -437,7 +333,7 @@ impl<F: Front> Core<F> {
             }
         }
         while let Some(invocation) = self.queues.seat().loaded.pop() {
-            self.queues.deque.push(invocation);
+            self.queues.enter(invocation, now);
         }
         while let Some(slot) = self.queues.seat().woken.pop() {
             self.unpark(slot, None, Instant::now());
@@ -467,8 +363,8 @@ impl<F: Front> Core<F> {
             live.waited += now.saturating_duration_since(live.since);
             live.since = now;
             live.job.enqueued = self.queues.time(now);
-            self.preempted
-                .push(Reverse((self.queues.policy.rank(&live.job), live.serial, slot)));
+            self.queues.again(slot, &live.job, now);
+            self.parked -= 1;
         }
     }
 
@@ -483,35 +379,15 @@ impl<F: Front> Core<F> {
             self.timers.pop();
             self.unpark(slot, Some(serial), now);
         }
-        if self.queues.is_empty()
-            && self.preempted.is_empty()
-            && let Some(stolen) = self.queues.shared.steal(self.queues.core)
-        {
+        self.queues.reclaim(now);
+        if self.queues.is_empty() && self.queues.steal(now) {
             self.metrics.steals.add(1);
-            self.queues.staged = Some(stolen);
         }
-        loop {
-            self.offer();
-            let epoch = self.queues.epoch;
-            let fresh = match (
-                self.queues.stage().map(|invocation| job(epoch, invocation)),
-                self.preempted.peek(),
-            ) {
-                (None, None) => break,
-                (None, Some(_)) => false,
-                (Some(_), None) => true,
-                (Some(job), Some(Reverse((rank, ..)))) => self.queues.policy.rank(&job) <= *rank,
-            };
-            now = if fresh {
-                match self.queues.staged.take() {
-                    Some(invocation) => self.begin(invocation, now),
-                    None => now,
-                }
-            } else {
-                match self.preempted.pop() {
-                    Some(Reverse((_, _, slot))) => self.resume(slot, now),
-                    None => now,
-                }
+        while let Some(next) = self.queues.next(now) {
+            self.queues.offer();
+            now = match next {
+                Next::Begin(invocation, job, quantum) => self.begin(invocation, job, quantum, now),
+                Next::Resume(place, quantum) => self.resume(place, quantum, now),
             };
             if now.saturating_duration_since(begun) >= self.options.flush_after {
                 break;
@@ -520,20 +396,22 @@ impl<F: Front> Core<F> {
         now
     }
 
-    /// Lets idle cores help if that is worth waking one.
-    fn offer(&self) {
-        let shared = &self.queues.shared;
-        if shared.cores() == 1 || self.queues.deque.is_empty() {
-            return;
-        }
-        let busy = self.queues.staged.is_some() || !self.preempted.is_empty();
-        if policy::worth_waking(self.queues.deque.len(), self.queues.mean, busy) {
-            self.queues.seat().offering.store(true, Ordering::SeqCst);
-            shared.wake_idle(self.queues.core);
+    /// Begins a request, if it may have a place of its function's and there is a sandbox for it.
+    fn begin(&mut self, invocation: Box<Invocation>, job: Job, quantum: Duration, now: Instant) -> Instant {
+        match self.live(invocation, job, now) {
+            Some(live) => {
+                let place = self.live.vacant_key();
+                self.step(live, place, quantum, now)
+            }
+            None => {
+                self.queues.forgo(now, job);
+                now
+            }
         }
     }
 
-    fn begin(&mut self, mut invocation: Box<Invocation>, now: Instant) -> Instant {
+    /// The request with a sandbox; none if it waits for one, or has been answered.
+    fn live(&mut self, mut invocation: Box<Invocation>, job: Job, now: Instant) -> Option<Live> {
         // One that came from another core may have been read there since this core looked at the clock.
         let now = now.max(invocation.arrived);
         let target = invocation.target.clone();
@@ -541,33 +419,32 @@ impl<F: Front> Core<F> {
             let reason = std::mem::take(reason);
             target.unqueue();
             self.refuse(*invocation, Failure::Platform(reason), now);
-            return now;
+            return None;
         }
         if target.image().is_none() {
             self.queues.shared.load(invocation);
-            return now;
+            return None;
         }
         let Some(invocation) = target.start(invocation) else {
             if !self.holders.iter().any(|holder| Arc::ptr_eq(holder, &target)) {
                 self.holders.push(target);
             }
-            return now;
+            return None;
         };
         let expires = invocation.expires();
         if expires <= now {
-            self.release(&target);
+            self.release(&target, now);
             self.expire(*invocation, now);
-            return now;
+            return None;
         }
         let share = match target.share() {
             Ok(share) => share,
             Err(refusal) => {
-                self.release(&target);
+                self.release(&target, now);
                 self.refuse(*invocation, Failure::Refused(refusal), now);
-                return now;
+                return None;
             }
         };
-        let job = job(self.queues.epoch, &invocation);
         let Invocation {
             target,
             head,
@@ -614,10 +491,10 @@ impl<F: Front> Core<F> {
                 if let Some(next) = next {
                     self.queues.starve(next, now);
                 }
-                return now;
+                return None;
             }
             Err(SpawnError::Failed { reason }) => {
-                self.release(&target);
+                self.release(&target, now);
                 let timing = Timing::unstarted(arrived, now);
                 let result = Err(Failure::Platform(reason));
                 let start = Start::None;
@@ -635,7 +512,7 @@ impl<F: Front> Core<F> {
                         log_tail: Vec::new(),
                     },
                 );
-                return now;
+                return None;
             }
         };
         self.serial += 1;
@@ -662,11 +539,8 @@ impl<F: Front> Core<F> {
             alarm: None,
         };
         // Where there was a sandbox for this one, there may be another.
-        if let Some(next) = self.queues.starved.pop_front() {
-            self.queues.deque.push(next);
-        }
-        let place = self.live.vacant_key();
-        self.step(live, place, now)
+        self.queues.feed(now);
+        Some(live)
     }
 
     /// A warm sandbox if the version wants that and there is one, else a fresh one.
@@ -710,16 +584,16 @@ impl<F: Front> Core<F> {
         }
     }
 
-    fn resume(&mut self, place: usize, now: Instant) -> Instant {
+    fn resume(&mut self, place: usize, quantum: Duration, now: Instant) -> Instant {
         let Some(mut live) = self.live.try_remove(place) else {
             return now;
         };
         live.queue += now.saturating_duration_since(live.since);
-        self.step(live, place, now)
+        self.step(live, place, quantum, now)
     }
 
     /// Runs a sandbox for a quantum. `place` is free in the slab and its waker leads back there.
-    fn step(&mut self, mut live: Live, place: usize, now: Instant) -> Instant {
+    fn step(&mut self, mut live: Live, place: usize, quantum: Duration, now: Instant) -> Instant {
         while self.wakers.len() <= place {
             let slot = self.wakers.len();
             let waker = SlotWaker {
@@ -729,7 +603,6 @@ impl<F: Front> Core<F> {
             };
             self.wakers.push(Waker::from(Arc::new(waker)));
         }
-        let quantum = self.queues.policy.quantum(&live.job);
         self.turn += 1;
         self.queues.seat().turn.store(self.turn, Ordering::SeqCst);
         self.alarm.guest_runs();
@@ -743,8 +616,7 @@ impl<F: Front> Core<F> {
             Step::Preempted => Stop::Preempted,
             Step::Waiting { .. } => Stop::Waiting,
         };
-        let time = self.queues.time(end);
-        self.queues.policy.charge(time, &mut live.job, ran, stop);
+        self.queues.charge(end, &mut live.job, ran, stop);
         live.since = end;
         live.cpu += ran;
         match step {
@@ -763,15 +635,11 @@ impl<F: Front> Core<F> {
             Step::Preempted => {
                 self.metrics.preemptions.add(1);
                 self.open(&live, false);
-                let (rank, serial) = (self.queues.policy.rank(&live.job), live.serial);
-                let place = self.live.insert(live);
-                self.preempted.push(Reverse((rank, serial, place)));
+                self.wait_again(live, end);
             }
             // What it waits for may be this.
             Step::Waiting { .. } if self.open(&live, true) => {
-                let (rank, serial) = (self.queues.policy.rank(&live.job), live.serial);
-                let place = self.live.insert(live);
-                self.preempted.push(Reverse((rank, serial, place)));
+                self.wait_again(live, end);
             }
             Step::Waiting { until } => {
                 live.parked = true;
@@ -782,12 +650,20 @@ impl<F: Front> Core<F> {
                     live.alarm = Some(wakes);
                 }
                 let place = self.live.insert(live);
+                self.parked += 1;
                 if is_first {
                     self.timers.push(Reverse((wakes, serial, place)));
                 }
             }
         }
         end
+    }
+
+    /// It can run again as soon as its turn has come.
+    fn wait_again(&mut self, live: Live, now: Instant) {
+        let job = live.job;
+        let place = self.live.insert(live);
+        self.queues.again(place, &job, now);
     }
 
     /// Lets a response begin that should not wait for its end. Says whether it does.
@@ -877,7 +753,7 @@ impl<F: Front> Core<F> {
         };
         // Before anybody is told that it has ended, and can ask for more.
         drop(share);
-        self.release(&target);
+        self.release(&target, ended);
         let start = match (served, cold) {
             (_, true) => Start::Image,
             (0, false) => Start::Sandbox,
@@ -908,13 +784,11 @@ impl<F: Front> Core<F> {
     }
 
     /// A place of this function is free.
-    fn release(&mut self, target: &Target) {
+    fn release(&mut self, target: &Target, now: Instant) {
         if let Some(next) = target.end() {
-            self.queues.deque.push(next);
+            self.queues.enter(next, now);
         }
-        if let Some(next) = self.queues.starved.pop_front() {
-            self.queues.deque.push(next);
-        }
+        self.queues.feed(now);
     }
 
     fn expire(&mut self, invocation: Invocation, now: Instant) {
@@ -973,9 +847,7 @@ impl<F: Front> Core<F> {
     }
 
     fn refuse_all(&mut self, now: Instant) {
-        let mut left: Vec<_> = self.queues.staged.take().into_iter().collect();
-        left.extend(std::iter::from_fn(|| self.queues.deque.pop()));
-        left.extend(self.queues.starved.drain(..));
+        let mut left = self.queues.clear();
         for target in std::mem::take(&mut self.holders) {
             left.extend(target.take_held());
         }
@@ -1025,7 +897,6 @@ impl<F: Front> Core<F> {
                 },
             );
         }
-        self.preempted.clear();
     }
 
     fn deliver(&mut self, home: CoreId, answer: Answer) {
@@ -1041,14 +912,8 @@ impl<F: Front> Core<F> {
 
     /// What need not be done at each turn, and costs a comparison when there is nothing to do.
     fn upkeep(&mut self, now: Instant) {
-        self.queues.mean = Duration::ZERO;
-        if now >= self.queues.retry
-            && let Some(next) = self.queues.starved.pop_front()
-        {
-            // One: if there is still no sandbox for it, there is none for those behind it.
-            self.queues.retry = now + STARVED;
-            self.queues.deque.push(next);
-        }
+        self.queues.forget();
+        self.queues.feed_in_time(now);
         if now >= self.sweep && !self.holders.is_empty() {
             self.sweep = now + SWEEP;
             for target in std::mem::take(&mut self.holders) {
@@ -1080,15 +945,4 @@ fn length(body: &Body) -> u64 {
 
 fn count(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-fn job(epoch: Instant, invocation: &Invocation) -> Job {
-    let time = |moment: Instant| Time::default().after(moment.saturating_duration_since(epoch));
-    let arrived = time(invocation.arrived);
-    Job {
-        arrived,
-        enqueued: arrived,
-        expires: time(invocation.expires()),
-        ran: Duration::ZERO,
-    }
 }

@@ -65,6 +65,11 @@ impl<T> Gate<T> {
         Some(next)
     }
 
+    /// How many wait, for a policy that asks.
+    pub(crate) fn held(&self) -> u32 {
+        self.holding.load(Ordering::Relaxed)
+    }
+
     /// Whether anybody waits.
     pub(crate) fn is_holding(&self) -> bool {
         self.holding.load(Ordering::SeqCst) > 0

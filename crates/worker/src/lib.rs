@@ -27,14 +27,16 @@ mod core;
 mod gate;
 mod outside;
 mod poller;
+mod queues;
 mod shared;
 mod sink;
 mod sync;
 mod target;
 mod ticker;
 
-pub use core::{Core, CoreOptions, Front, Intake, Seatless};
+pub use core::{Core, CoreOptions, Front, Seatless};
 pub use poller::{Poller, Readiness};
+pub use queues::Intake;
 pub use shared::{Answer, Failure, Invocation, Opening, Response, Shared, Timing};
 pub use target::{Loader, Target, TargetOptions};
 pub use ticker::Ticker;

@@ -1,7 +1,7 @@
 //! What is invoked: one function version as the worker sees it, with the two counters that hold its limits.
 
 use crate::{Invocation, gate::Gate};
-use contract::{Grant, Image, Load, Refusal, Services};
+use contract::{Claim, Grant, Image, Load, Party, Refusal, Services};
 use std::{
     fmt,
     sync::{
@@ -23,6 +23,7 @@ pub struct Target {
     image: OnceLock<Arc<dyn Image>>,
     load: Loader,
     pub(crate) reuse: u32,
+    pub(crate) claim: Claim,
     pub(crate) log: Arc<FunctionLog>,
     metrics: Arc<FunctionMetrics>,
     retired: AtomicBool,
@@ -49,6 +50,8 @@ pub struct TargetOptions {
     pub load: Loader,
     /// Requests that one sandbox serves before it is dropped; 1 is a fresh sandbox for each.
     pub reuse: u32,
+    /// When its requests want to run.
+    pub claim: Claim,
     /// Where its output goes that is not a response.
     pub log: Arc<FunctionLog>,
     /// Where its measurements go.
@@ -72,6 +75,7 @@ impl Target {
             allowance,
             load,
             reuse,
+            claim,
             log,
             metrics,
         } = options;
@@ -83,6 +87,7 @@ impl Target {
             image: OnceLock::new(),
             load,
             reuse,
+            claim,
             log,
             metrics,
             retired: AtomicBool::new(false),
@@ -146,8 +151,15 @@ impl Target {
             queued: self.queued.load(Ordering::Relaxed),
             concurrency: limits.concurrency,
             queue: limits.queue,
+            held: self.gate.held(),
+            share: 1.0,
             draining,
         }
+    }
+
+    /// Whose share of the cores its sandboxes use.
+    pub(crate) fn party(&self) -> Party {
+        self.allowance.as_ref().map_or(Party::default(), |allowance| allowance.party())
     }
 
     pub(crate) fn queue(&self) {

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use contract::{
-    Artefact, Body, Code, CoreId, Engine, Fault, FunctionId, Grant, HeadBuilder, Image, Input, Limits,
+    Artefact, Body, Claim, Code, CoreId, Engine, Fault, FunctionId, Grant, HeadBuilder, Image, Input, Limits,
     PrepareError, Protocol, Refusal, RequestId, ResponseHead, Sandbox, SpawnError, Step, Usage,
     VersionNumber,
 };
@@ -17,7 +17,7 @@ use millpond_worker::{
     Shared, Target, TargetOptions, Ticker,
 };
 use parking_lot::{Condvar, Mutex};
-use policy::RoundRobin;
+
 use rustix::{
     event::{EventfdFlags, eventfd},
     fd::OwnedFd,
@@ -568,6 +568,7 @@ impl Functions {
                 }))
             }),
             reuse,
+            claim: Claim::default(),
         }));
         Function {
             target,
@@ -824,7 +825,7 @@ fn seat(
 ) -> Core<Mailbox> {
     let core = seatless.core();
     CORE.set(Some(core.0));
-    let policy = Box::new(RoundRobin::new(Duration::from_millis(1)));
+    let policy = policy::Kind::RoundRobin.policy(Duration::from_millis(1));
     let metrics = metrics.core(core).expect("a core has metrics");
     seatless
         .seat(policy, metrics, CoreOptions::default(), |poller| {

@@ -1,0 +1,277 @@
+//! Requests without a sandbox, and what decides who is next.
+//!
+//! All that can run is the policy's. Before a core runs something it puts a few requests that others could begin into a deque,
+//! the most urgent first; what is still there when it comes back to its sockets is its own again. So the policy sees
+//! nearly everything that its core could run, others find work without asking, and a queue of pings costs hardly any deque.
+
+use crate::{
+    Invocation, Shared,
+    shared::Seat,
+};
+use contract::{Admission, CoreId, Job, Policy, Refusal, Stop, Ticket, Time};
+use crossbeam_deque::Worker as Deque;
+use slab::Slab;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+    task::Waker,
+    time::{Duration, Instant},
+};
+
+/// How long a request that found no sandbox waits before it tries again, if none of this core's sandboxes ends before.
+const STARVED: Duration = Duration::from_millis(1);
+
+/// Requests that lie ready for each of the other cores, if it is worth waking one;
+const SPARE: usize = 16;
+/// and if not.
+const AT_LEAST: usize = 1;
+
+/// The requests of one core, as its front sees them.
+pub struct Intake<'a> {
+    pub(crate) queues: &'a mut Queues,
+    /// When the last wait ended: what is read now is counted from here.
+    pub now: Instant,
+}
+
+impl Intake<'_> {
+    /// The core that this is.
+    pub fn core(&self) -> CoreId {
+        self.queues.core
+    }
+
+    /// Whether the node is shutting down.
+    pub fn is_draining(&self) -> bool {
+        self.queues.shared.is_draining()
+    }
+
+    /// Wakes this core's front for one of its connections: [`crate::Front::stir`].
+    pub fn stirrer(&self, token: u64) -> Waker {
+        self.queues.shared.stirrer(self.queues.core, token)
+    }
+
+    /// Queues a request, or gives it back with the reason why not.
+    pub fn submit(&mut self, invocation: Box<Invocation>) -> Result<(), (Box<Invocation>, Refusal)> {
+        let queues = &mut *self.queues;
+        let load = invocation.target.load(queues.shared.is_draining());
+        let (now, job) = (queues.time(self.now), queues.job(&invocation));
+        match queues.policy.admit(now, &job, &load) {
+            Admission::Refuse(refusal) => Err((invocation, refusal)),
+            // Whether it runs or waits is decided where its place is taken.
+            Admission::Run | Admission::Wait => {
+                invocation.target.queue();
+                queues.put(invocation, job, now);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a core does next, and for how long at most.
+pub(crate) enum Next {
+    Begin(Box<Invocation>, Job, Duration),
+    Resume(usize, Duration),
+}
+
+/// See the module's introduction.
+pub(crate) struct Queues {
+    pub(crate) core: CoreId,
+    pub(crate) shared: Arc<Shared>,
+    policy: Box<dyn Policy>,
+    epoch: Instant,
+    /// Those that the policy has.
+    fresh: Slab<(Box<Invocation>, Job)>,
+    /// Those that others may steal.
+    deque: Deque<Box<Invocation>>,
+    /// No sandbox could be had for these; in the order of their arrival.
+    starved: VecDeque<Box<Invocation>>,
+    /// When the first of them tries again, if no sandbox of this core ends before.
+    pub(crate) retry: Instant,
+    /// The longest mean run time among what was queued lately.
+    mean: Duration,
+}
+
+impl Queues {
+    pub(crate) fn new(
+        core: CoreId,
+        shared: Arc<Shared>,
+        policy: Box<dyn Policy>,
+        deque: Deque<Box<Invocation>>,
+    ) -> Self {
+        Self {
+            core,
+            shared,
+            policy,
+            epoch: Instant::now(),
+            fresh: Slab::new(),
+            deque,
+            starved: VecDeque::new(),
+            retry: Instant::now(),
+            mean: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn time(&self, now: Instant) -> Time {
+        Time::default().after(now.saturating_duration_since(self.epoch))
+    }
+
+    pub(crate) fn seat(&self) -> &Seat {
+        // The core was made with this very table of seats.
+        &self.shared.seats()[usize::from(self.core.0)]
+    }
+
+    /// What this core's policy may know of a request.
+    fn job(&self, invocation: &Invocation) -> Job {
+        let arrived = self.time(invocation.arrived);
+        let target = &invocation.target;
+        Job {
+            arrived,
+            enqueued: arrived,
+            expires: self.time(invocation.expires()),
+            ran: Duration::ZERO,
+            estimate: target.mean(),
+            waits: Duration::ZERO,
+            deadline: target.claim.deadline.map(|deadline| arrived.after(deadline)),
+            priority: target.claim.priority,
+            tenant: target.party(),
+        }
+    }
+
+    fn put(&mut self, invocation: Box<Invocation>, job: Job, now: Time) {
+        self.mean = self.mean.max(job.estimate);
+        let entry = self.fresh.vacant_entry();
+        // A core has fewer requests at once than 2³²: each has a connection or a durable entry.
+        let ticket = Ticket::Fresh(u32::try_from(entry.key()).unwrap_or(u32::MAX));
+        entry.insert((invocation, job));
+        self.policy.put(now, &job, ticket);
+    }
+
+    /// A request that was admitted before can run.
+    pub(crate) fn enter(&mut self, invocation: Box<Invocation>, now: Instant) {
+        let job = self.job(&invocation);
+        self.put(invocation, job, self.time(now));
+    }
+
+    /// A sandbox can go on, whose place this is.
+    pub(crate) fn again(&mut self, place: usize, job: &Job, now: Instant) {
+        let ticket = Ticket::Begun(u32::try_from(place).unwrap_or(u32::MAX));
+        self.policy.put(self.time(now), job, ticket);
+    }
+
+    /// What is to run now.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Next> {
+        let now = self.time(now);
+        let turn = self.policy.take(now)?;
+        Some(match turn.ticket {
+            Ticket::Fresh(key) => {
+                let (invocation, job) = self.fresh.remove(key as usize);
+                Next::Begin(invocation, job, turn.quantum)
+            }
+            Ticket::Begun(place) => Next::Resume(place as usize, turn.quantum),
+        })
+    }
+
+    pub(crate) fn charge(&mut self, now: Instant, job: &mut Job, ran: Duration, stop: Stop) {
+        self.policy.charge(self.time(now), job, ran, stop);
+    }
+
+    /// What was taken did not run.
+    pub(crate) fn forgo(&mut self, now: Instant, mut job: Job) {
+        self.charge(now, &mut job, Duration::ZERO, Stop::Ended);
+    }
+
+    /// Lets other cores help while this one is busy with what it has taken: at once, if that is worth waking one; and should what
+    /// runs take long, once the ticker sees that.
+    pub(crate) fn offer(&mut self) {
+        let others = self.shared.cores() - 1;
+        if others == 0 || self.fresh.is_empty() {
+            return;
+        }
+        let worth = policy::worth_waking(self.fresh.len(), self.mean);
+        let most = if worth { SPARE } else { AT_LEAST };
+        while self.deque.len() < most * others {
+            let Some(Ticket::Fresh(key)) = self.policy.give() else {
+                break;
+            };
+            self.deque.push(self.fresh.remove(key as usize).0);
+        }
+        if worth {
+            self.seat().offering.store(true, Ordering::SeqCst);
+            self.shared.wake_idle(self.core);
+        }
+    }
+
+    /// What nobody has stolen is this core's own again.
+    pub(crate) fn reclaim(&mut self, now: Instant) {
+        if self.deque.is_empty() {
+            return;
+        }
+        self.seat().offering.store(false, Ordering::SeqCst);
+        while let Some(invocation) = self.deque.pop() {
+            self.enter(invocation, now);
+        }
+    }
+
+    /// Takes a request from another core, if there is one to be had.
+    pub(crate) fn steal(&mut self, now: Instant) -> bool {
+        let stolen = self.shared.steal(self.core);
+        let any = stolen.is_some();
+        if let Some(stolen) = stolen {
+            self.enter(stolen, now);
+        }
+        any
+    }
+
+    /// Keeps a request until there may be a sandbox for it.
+    pub(crate) fn starve(&mut self, invocation: Box<Invocation>, now: Instant) {
+        if self.starved.is_empty() {
+            self.retry = now + STARVED;
+        }
+        let place = self
+            .starved
+            .partition_point(|before| before.arrived <= invocation.arrived);
+        self.starved.insert(place, invocation);
+    }
+
+    /// The first of those for which there was no sandbox can try again.
+    pub(crate) fn feed(&mut self, now: Instant) {
+        if let Some(next) = self.starved.pop_front() {
+            self.enter(next, now);
+        }
+    }
+
+    /// One of those tries again whose time for it has come. If there is still no sandbox for it, there is none for the others.
+    pub(crate) fn feed_in_time(&mut self, now: Instant) {
+        if now >= self.retry && self.is_starving() {
+            self.retry = now + STARVED;
+            self.feed(now);
+        }
+    }
+
+    pub(crate) fn is_starving(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
+    /// Whether nothing can run.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.policy.is_empty() && self.deque.is_empty()
+    }
+
+    /// How many can run.
+    pub(crate) fn len(&self) -> usize {
+        self.policy.len() + self.deque.len()
+    }
+
+    /// What was queued so far says nothing of what is queued from now on.
+    pub(crate) fn forget(&mut self) {
+        self.mean = Duration::ZERO;
+    }
+
+    /// All requests without a sandbox.
+    pub(crate) fn clear(&mut self) -> Vec<Box<Invocation>> {
+        while self.policy.give().is_some() {}
+        let mut left: Vec<_> = self.fresh.drain().map(|(invocation, _)| invocation).collect();
+        left.extend(std::iter::from_fn(|| self.deque.pop()));
+        left.extend(self.starved.drain(..));
+        left
+    }
+}
