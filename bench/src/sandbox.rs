@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use contract::{
     Artefact, ByteSize, Code, CodeKind, Digest, Engine, Grant, HeadBuilder, Image, Input, Limits, Protocol,
-    RequestId, ResponseHead, ResponseSink, Step, VersionNumber,
+    RequestId, ResponseHead, ResponseSink, Step, Until, VersionNumber,
 };
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -19,7 +19,7 @@ use std::{
     io::{Seek, Write},
     num::NonZeroU32,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     task::Waker,
     time::{Duration, Instant},
 };
@@ -201,7 +201,11 @@ fn once(image: &dyn Image, grant: &Arc<Grant>, input: Input) -> Result<One> {
         .spawn(grant, input)
         .map_err(|error| anyhow::anyhow!("cannot make a sandbox: {error:?}"))?;
     let usage = loop {
-        match sandbox.run(Waker::noop(), begin + QUANTUM) {
+        let until = Until {
+            at: begin + QUANTUM,
+            asked: &AtomicBool::new(false),
+        };
+        match sandbox.run(Waker::noop(), until) {
             Step::Done(usage) => break usage,
             Step::Preempted => {}
             Step::Waiting { .. } => {

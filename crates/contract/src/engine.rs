@@ -1,7 +1,16 @@
 //! The seam between the worker and whatever runs code.
 
 use crate::{ByteSize, Digest, Fault, Grant, Input};
-use std::{fmt, fs, path::Path, sync::Arc, task::Waker, time::Instant};
+use std::{
+    fmt, fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+    time::Instant,
+};
 
 /// One worker thread, numbered from 0 in the order of `--cores`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,8 +99,8 @@ pub trait Image: Send + Sync {
 /// - After [`Step::Done`] or [`Step::Fault`] it is not run again unless [`Sandbox::renew`] took it back.
 /// - Dropping it at any step frees all it had, and the host is none the worse.
 pub trait Sandbox {
-    /// Runs until the code ends, waits, or has used its quantum, which ends at that moment.
-    fn run(&mut self, waker: &Waker, until: Instant) -> Step;
+    /// Runs until the code ends or waits, or its turn is over.
+    fn run(&mut self, waker: &Waker, until: Until<'_>) -> Step;
 
     /// What it has used so far, for a sandbox that is dropped before its end.
     fn usage(&self) -> Usage {
@@ -105,13 +114,29 @@ pub trait Sandbox {
     }
 }
 
+/// When a sandbox's turn is over. Engines look at it when they are told to by [`Engine::preempt`], not before.
+#[derive(Clone, Copy, Debug)]
+pub struct Until<'a> {
+    /// Its quantum ends then.
+    pub at: Instant,
+    /// Set once its core is wanted for something that may be more urgent.
+    pub asked: &'a AtomicBool,
+}
+
+impl Until<'_> {
+    /// Whether that is now.
+    pub fn is_over(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) || Instant::now() >= self.at
+    }
+}
+
 /// How a turn of a sandbox ended.
 #[must_use]
 #[derive(Debug)]
 pub enum Step {
     /// It ended well and its response is complete.
     Done(Usage),
-    /// Its quantum is over. Flagged by the engine, never inferred.
+    /// Its turn is over. Flagged by the engine, never inferred.
     Preempted,
     /// It waits for a wake-up, or for a moment, whichever comes first.
     Waiting {

@@ -39,7 +39,11 @@ pub struct HttpGrant {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// How soon after its arrival a request is to be answered. One that could not be is refused at once.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::units::maybe")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "crate::units::maybe"
+    )]
     pub deadline: Option<Duration>,
     /// The larger goes first; 0 is usual.
     #[serde(default, skip_serializing_if = "is_usual")]

@@ -34,7 +34,7 @@ pub mod units;
 pub mod conformance;
 
 pub use engine::{
-    Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Usage,
+    Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Until, Usage,
 };
 pub use fault::Fault;
 pub use grant::{Claim, Grant, HttpGrant, Limits, Protocol, is_own_address, is_reserved_variable};

@@ -161,10 +161,7 @@ pub mod maybe {
 
     /// Writes it as text.
     #[expect(clippy::ref_option, reason = "serde calls it with a reference")]
-    pub fn serialize<S: Serializer>(
-        duration: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         match duration {
             Some(duration) => serializer.collect_str(&super::format_duration(*duration)),
             None => serializer.serialize_none(),

@@ -49,11 +49,19 @@ pub struct Function {
     #[schemars(with = "schema::Size", extend("default" = "64MiB"))]
     pub memory: Option<ByteSize>,
     /// Wall-clock time from admission to the last byte of the response, 1ms to 1h.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "contract::units::maybe")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "contract::units::maybe"
+    )]
     #[schemars(with = "schema::Span", extend("default" = "30s"))]
     pub timeout: Option<Duration>,
     /// Time on a core for one request, 1ms to 1h.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "contract::units::maybe")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "contract::units::maybe"
+    )]
     #[schemars(with = "schema::Span", extend("default" = "10s"))]
     pub cpu_time: Option<Duration>,
     /// Largest body of a request, at most 1GiB.
@@ -73,7 +81,11 @@ pub struct Function {
     #[schemars(with = "u32", range(min = 0, max = 1_000_000), extend("default" = 4096))]
     pub queue: Option<u32>,
     /// How soon after its arrival a request is to be answered, 1ms to 1h. One that could not be is answered 429 at once.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "contract::units::maybe")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "contract::units::maybe"
+    )]
     #[schemars(with = "schema::Span", extend("examples" = ["50ms"]))]
     pub deadline: Option<Duration>,
     /// Which of a tenant's requests go first: those of the larger number, -100 to 100.
@@ -469,4 +481,3 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
         schema::Methods::Many(methods) => methods,
     })
 }
-

@@ -9,11 +9,7 @@
 
 use crate::SHORTEST_QUANTUM;
 use contract::{Admission, Job, Load, Party, Policy, Stop, Ticket, Time, Turn};
-use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 /// See the module's introduction.
 #[derive(Clone, Debug)]
@@ -107,7 +103,10 @@ impl<P: Policy + Clone> Policy for Shares<P> {
         let own = u64::from(job.tenant.weight.max(1));
         let idle = self.tenant(job.tenant).jobs == 0;
         let all = if idle { self.weights + own } else { self.weights };
-        #[expect(clippy::cast_precision_loss, reason = "a share needs no more than seven digits")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a share needs no more than seven digits"
+        )]
         let share = load.share * own as f32 / all.max(own) as f32;
         let load = Load { share, ..*load };
         self.tenant(job.tenant).policy.admit(now, job, &load)

@@ -2,11 +2,7 @@
 //! read, run for a quantum, and give to others what they have not begun, as `worker::Core` does.
 
 use contract::{Admission, Job, Load, Party, Policy, Stop, Ticket, Time};
-use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 /// A request that will come.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +106,10 @@ pub fn run(
         jobs: arrivals.iter().map(job).collect(),
         left: arrivals.iter().map(|arrival| arrival.length).collect(),
         outcomes: vec![None; arrivals.len()],
-        events: (0..).zip(arrivals).map(|(n, arrival)| Reverse((arrival.at, Event::Comes(n)))).collect(),
+        events: (0..)
+            .zip(arrivals)
+            .map(|(n, arrival)| Reverse((arrival.at, Event::Comes(n))))
+            .collect(),
         preemptions: 0,
     };
     while let Some(Reverse((now, event))) = simulation.events.pop() {
@@ -153,7 +152,8 @@ impl Simulation {
                     running.ends = ends;
                     core.turn += 1;
                     let turn = core.turn;
-                    self.events.push(Reverse((ends, Event::TurnEnds { core: index, turn })));
+                    self.events
+                        .push(Reverse((ends, Event::TurnEnds { core: index, turn })));
                 }
             }
             (Some(_), None) => {}
@@ -214,7 +214,8 @@ impl Simulation {
             core.running = Some(Running { job: n, begun, ends });
             core.turn += 1;
             let turn = core.turn;
-            self.events.push(Reverse((ends, Event::TurnEnds { core: index, turn })));
+            self.events
+                .push(Reverse((ends, Event::TurnEnds { core: index, turn })));
             self.offer(now, index);
         }
     }
@@ -223,7 +224,9 @@ impl Simulation {
     fn steal(&mut self, now: Time, index: usize) -> Option<(Ticket, Duration)> {
         let cores = self.cores.len();
         let victims = (1..cores).map(|offset| (index + offset) % cores);
-        let stolen = victims.into_iter().find_map(|victim| self.cores[victim].policy.give())?;
+        let stolen = victims
+            .into_iter()
+            .find_map(|victim| self.cores[victim].policy.give())?;
         let Ticket::Fresh(n) = stolen else {
             panic!("a policy gives away what has begun");
         };
@@ -236,7 +239,8 @@ impl Simulation {
     /// Idle cores help one that has more than it runs.
     fn offer(&mut self, now: Time, index: usize) {
         for helper in 0..self.cores.len() {
-            if helper != index && self.cores[helper].running.is_none() && !self.cores[index].policy.is_empty() {
+            if helper != index && self.cores[helper].running.is_none() && !self.cores[index].policy.is_empty()
+            {
                 self.act(now, helper);
             }
         }

@@ -41,7 +41,10 @@ fn arrivals(most: usize) -> impl Strategy<Value = Vec<Arrival>> {
             .into_iter()
             .map(|(begin, length, tenant, weight, known, priority)| Arrival {
                 estimate: micros(length * known),
-                tenant: Party { index: tenant, weight },
+                tenant: Party {
+                    index: tenant,
+                    weight,
+                },
                 priority,
                 ..arrival(begin, length)
             })
@@ -222,7 +225,11 @@ proptest! {
 }
 
 fn cases() -> u32 {
-    if std::env::var_os("MILLPOND_TEST_LONG").is_some() { 20_000 } else { 256 }
+    if std::env::var_os("MILLPOND_TEST_LONG").is_some() {
+        20_000
+    } else {
+        256
+    }
 }
 
 fn idle() -> Load {
@@ -262,7 +269,13 @@ fn fair(kind: Kind, tenants: &[(u32, Vec<Claims>)], quantum: Duration) -> Result
                 estimate: micros(*estimate),
                 priority: *priority,
                 deadline: (*deadline > 0).then_some(Time(0)),
-                ..job(Time(0), Party { index, weight: *weight })
+                ..job(
+                    Time(0),
+                    Party {
+                        index,
+                        weight: *weight,
+                    },
+                )
             });
         }
     }
@@ -294,8 +307,13 @@ fn fair(kind: Kind, tenants: &[(u32, Vec<Claims>)], quantum: Duration) -> Result
 
 #[test]
 fn a_draining_node_takes_nothing() {
-    let load = Load { draining: true, ..idle() };
-    let admission = Kind::Deadline.policy(QUANTUM).admit(Time(0), &job(Time(0), Party::default()), &load);
+    let load = Load {
+        draining: true,
+        ..idle()
+    };
+    let admission = Kind::Deadline
+        .policy(QUANTUM)
+        .admit(Time(0), &job(Time(0), Party::default()), &load);
     assert_eq!(admission, Admission::Refuse(Refusal::Draining));
 }
 
@@ -311,10 +329,18 @@ fn what_cannot_be_in_time_is_refused_with_the_time_it_would_take() {
         assert_eq!(policy.admit(Time(0), &wanted, &idle()), Admission::Run);
         policy.put(Time(0), &wanted, Ticket::Fresh(n));
     }
-    let refusal = Refusal::TooLate { retry_after: micros(200) };
-    assert_eq!(policy.admit(Time(0), &wanted, &idle()), Admission::Refuse(refusal));
+    let refusal = Refusal::TooLate {
+        retry_after: micros(200),
+    };
+    assert_eq!(
+        policy.admit(Time(0), &wanted, &idle()),
+        Admission::Refuse(refusal)
+    );
     // Another tenant has half of the core, and nothing before it.
-    let other = Job { tenant: Party { index: 1, weight: 1 }, ..wanted };
+    let other = Job {
+        tenant: Party { index: 1, weight: 1 },
+        ..wanted
+    };
     assert_eq!(policy.admit(Time(0), &other, &idle()), Admission::Run);
 }
 
@@ -335,7 +361,11 @@ fn a_tenant_that_lies_harms_itself_alone() {
         let report = simulation::run(&arrivals, 1, AT_ONCE, || kind.policy(QUANTUM));
         for (arrival, outcome) in arrivals.iter().zip(&report.outcomes) {
             if let (Outcome::Ended(end), 0) = (outcome, arrival.tenant.index) {
-                assert!(end.since(arrival.at) <= micros(1200), "{kind}: {:?}", end.since(arrival.at));
+                assert!(
+                    end.since(arrival.at) <= micros(1200),
+                    "{kind}: {:?}",
+                    end.since(arrival.at)
+                );
             }
         }
     }

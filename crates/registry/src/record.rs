@@ -2,9 +2,9 @@
 //! renamed.
 
 use crate::Error;
-use contract::{Claim, 
-    ApplicationId, Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, SecretName, Template,
-    VersionNumber,
+use contract::{
+    ApplicationId, Claim, Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, SecretName,
+    Template, VersionNumber,
 };
 use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

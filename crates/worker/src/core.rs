@@ -5,10 +5,11 @@ use crate::{
     queues::{Next, Queues},
     shared::{Cold, Word},
     sink::{Rest, Sink, Slot},
-    ticker::Alarm,
+    ticker::{LONG, Watch},
 };
 use contract::{
-    Body, CoreId, Engine, Fault, Input, Job, Policy, Refusal, RequestId, Sandbox, SpawnError, Step, Stop, Usage,
+    Body, CoreId, Engine, Fault, Input, Job, Policy, Refusal, RequestId, Sandbox, SpawnError, Step, Stop,
+    Until, Usage,
 };
 use crossbeam_deque::Worker as Deque;
 use slab::Slab;
@@ -108,11 +109,12 @@ pub struct Core<F> {
     poller: Poller,
     queues: Queues,
     options: CoreOptions,
-    alarm: Arc<Alarm>,
     metrics: Arc<CoreMetrics>,
     live: Slab<Live>,
     /// How many of these wait for something.
     parked: usize,
+    /// The front has something to write.
+    owes: bool,
     timers: BinaryHeap<Reverse<(Instant, u64, usize)>>,
     wakers: Vec<Waker>,
     warm: Vec<Warm>,
@@ -140,7 +142,7 @@ impl Wake for SlotWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         if let Some(seat) = self.shared.seat(self.core) {
             seat.woken.push(self.slot);
-            seat.bell.ring();
+            self.shared.call(self.core, seat);
         }
     }
 }
@@ -150,7 +152,6 @@ pub struct Seatless {
     core: CoreId,
     deque: Deque<Box<Invocation>>,
     shared: Arc<Shared>,
-    alarm: Arc<Alarm>,
 }
 
 impl Shared {
@@ -160,16 +161,14 @@ impl Shared {
         engines: Vec<Arc<dyn Engine>>,
     ) -> io::Result<(Arc<Self>, Vec<Seatless>, Ticker)> {
         let deques: Vec<_> = (0..cores).map(|_| Deque::new_fifo()).collect();
-        let shared = Self::new(deques.iter().map(Deque::stealer))?;
-        let alarm = Alarm::new();
-        let ticker = Ticker::start(shared.clone(), engines, alarm.clone())?;
+        let shared = Self::new(deques.iter().map(Deque::stealer), Watch::new(engines)?)?;
+        let ticker = Ticker::start(shared.clone())?;
         let seatless = (0..cores)
             .zip(deques)
             .map(|(core, deque)| Seatless {
                 core: CoreId(core),
                 deque,
                 shared: shared.clone(),
-                alarm: alarm.clone(),
             })
             .collect();
         Ok((shared, seatless, ticker))
@@ -190,23 +189,22 @@ impl Seatless {
         options: CoreOptions,
         front: impl FnOnce(&Poller) -> io::Result<F>,
     ) -> io::Result<Core<F>> {
-        let Self {
-            core,
-            deque,
-            shared,
-            alarm,
-        } = self;
+        let Self { core, deque, shared } = self;
         let queues = Queues::new(core, shared, policy, deque);
         let poller = Poller::new(queues.seat().bell.event(), options.batch)?;
+        queues
+            .shared
+            .watch()
+            .add(core, &queues.seat().guarded, poller.descriptor())?;
         Ok(Core {
             front: front(&poller)?,
             poller,
             queues,
             options,
-            alarm,
             metrics,
             live: Slab::new(),
             parked: 0,
+            owes: false,
             timers: BinaryHeap::new(),
             wakers: Vec::new(),
             warm: Vec::new(),
@@ -250,13 +248,7 @@ impl<F: Front> Core<F> {
         let begun = Instant::now();
         self.receive(begun);
         let now = self.run();
-        self.front.flush(
-            &self.poller,
-            &mut Intake {
-                queues: &mut self.queues,
-                now,
-            },
-        );
+        self.flush(now);
         if self.front_expires.is_none_or(|at| at <= now) {
             self.front_expires = self.front.expire(&self.poller, now);
         }
@@ -267,6 +259,15 @@ impl<F: Front> Core<F> {
         self.metrics.parked.set(count(self.parked));
         self.metrics.busy(begun.elapsed());
         Ok(())
+    }
+
+    fn flush(&mut self, now: Instant) {
+        self.owes = false;
+        let mut intake = Intake {
+            queues: &mut self.queues,
+            now,
+        };
+        self.front.flush(&self.poller, &mut intake);
     }
 
     /// Reads what the last wait found ready, and the mail.
@@ -310,12 +311,7 @@ impl<F: Front> Core<F> {
         }
         let seat = self.queues.seat();
         seat.bell.expect();
-        if !seat.words.is_empty()
-            || !seat.loaded.is_empty()
-            || !seat.submitted.is_empty()
-            || !seat.woken.is_empty()
-            || self.queues.shared.anything_to_steal(self.queues.core)
-        {
+        if seat.has_mail() || self.queues.shared.anything_to_steal(self.queues.core) {
             timeout = Duration::ZERO;
         }
         // epoll counts in nanoseconds here, but a timer fires late rather than early.
@@ -326,6 +322,7 @@ impl<F: Front> Core<F> {
 
     fn take_mail(&mut self, now: Instant) {
         while let Some(word) = self.queues.seat().words.pop() {
+            self.owes = true;
             match word {
                 Word::Answer(answer) => self.front.answer(answer),
                 Word::Opening(opening) => self.front.open(*opening),
@@ -389,7 +386,10 @@ impl<F: Front> Core<F> {
                 Next::Begin(invocation, job, quantum) => self.begin(invocation, job, quantum, now),
                 Next::Resume(place, quantum) => self.resume(place, quantum, now),
             };
-            if now.saturating_duration_since(begun) >= self.options.flush_after {
+            let asked = &self.queues.seat().guarded.asked;
+            if now.saturating_duration_since(begun) >= self.options.flush_after
+                || asked.load(Ordering::Relaxed)
+            {
                 break;
             }
         }
@@ -593,7 +593,7 @@ impl<F: Front> Core<F> {
     }
 
     /// Runs a sandbox for a quantum. `place` is free in the slab and its waker leads back there.
-    fn step(&mut self, mut live: Live, place: usize, quantum: Duration, now: Instant) -> Instant {
+    fn step(&mut self, mut live: Live, place: usize, quantum: Duration, mut now: Instant) -> Instant {
         while self.wakers.len() <= place {
             let slot = self.wakers.len();
             let waker = SlotWaker {
@@ -603,12 +603,24 @@ impl<F: Front> Core<F> {
             };
             self.wakers.push(Waker::from(Arc::new(waker)));
         }
-        self.turn += 1;
-        self.queues.seat().turn.store(self.turn, Ordering::SeqCst);
-        self.alarm.guest_runs();
-        let step = live.sandbox.run(&self.wakers[place], now + quantum);
-        self.turn += 1;
-        self.queues.seat().turn.store(self.turn, Ordering::Release);
+        let Job { estimate, ran, .. } = live.job;
+        let left = estimate.saturating_sub(ran).max(ran);
+        if left > LONG && self.owes {
+            self.flush(now);
+            now = Instant::now();
+        }
+        let guarded = &self.queues.seat().guarded;
+        let watch = self.queues.shared.watch();
+        if watch.begin(self.queues.core, guarded, self.turn + 1, left) && self.queues.seat().has_mail() {
+            watch.ask(self.queues.core, guarded);
+        }
+        let until = Until {
+            at: now + quantum,
+            asked: &guarded.asked,
+        };
+        let step = live.sandbox.run(&self.wakers[place], until);
+        self.turn += 2;
+        Watch::end(guarded, self.turn);
         let end = Instant::now();
         let ran = end.saturating_duration_since(now);
         let stop = match &step {
@@ -684,10 +696,11 @@ impl<F: Front> Core<F> {
             boot,
         };
         if live.home == self.queues.core {
+            self.owes = true;
             self.front.open(opening);
         } else if let Some(seat) = self.queues.shared.seat(live.home) {
             seat.words.push(Word::Opening(Box::new(opening)));
-            seat.bell.ring();
+            self.queues.shared.call(live.home, seat);
         }
         true
     }
@@ -833,11 +846,7 @@ impl<F: Front> Core<F> {
         loop {
             let now = Instant::now();
             self.refuse_all(now);
-            let mut intake = Intake {
-                queues: &mut self.queues,
-                now,
-            };
-            self.front.flush(&self.poller, &mut intake);
+            self.flush(now);
             if self.front.is_quiet() || now >= end {
                 return Ok(());
             }
@@ -901,10 +910,11 @@ impl<F: Front> Core<F> {
 
     fn deliver(&mut self, home: CoreId, answer: Answer) {
         if home == self.queues.core {
+            self.owes = true;
             self.front.answer(answer);
         } else if let Some(seat) = self.queues.shared.seat(home) {
             seat.words.push(Word::Answer(answer));
-            seat.bell.ring();
+            self.queues.shared.call(home, seat);
         } else {
             self.queues.shared.outside().answer(self.queues.core, answer);
         }

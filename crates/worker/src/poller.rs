@@ -7,11 +7,11 @@ use rustix::{
     fd::{AsFd, OwnedFd},
     io::{self, Errno},
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// A core's epoll instance. Tokens are whatever the [`crate::Front`] chose, [`Poller::MAIL`] excepted.
 pub struct Poller {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     events: Vec<epoll::Event>,
 }
 
@@ -31,7 +31,7 @@ impl Poller {
     pub(crate) const MAIL: u64 = u64::MAX;
 
     pub(crate) fn new(event: &Eventfd, batch: usize) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         epoll::add(
             &epoll,
             &event.0,
@@ -93,6 +93,11 @@ impl Poller {
         }
     }
 
+    /// Becomes readable when there is an event.
+    pub(crate) fn descriptor(&self) -> &Arc<OwnedFd> {
+        &self.epoll
+    }
+
     /// The events of the last wait.
     pub(crate) fn events(&self) -> impl Iterator<Item = (u64, Readiness)> + use<> {
         // Copied out, because whoever handles an event needs the poller.
@@ -115,7 +120,7 @@ impl Poller {
 }
 
 /// What a core is woken by.
-pub(crate) struct Eventfd(OwnedFd);
+pub(crate) struct Eventfd(pub(crate) OwnedFd);
 
 impl Eventfd {
     pub(crate) fn new() -> io::Result<Self> {

@@ -4,10 +4,7 @@
 //! the most urgent first; what is still there when it comes back to its sockets is its own again. So the policy sees
 //! nearly everything that its core could run, others find work without asking, and a queue of pings costs hardly any deque.
 
-use crate::{
-    Invocation, Shared,
-    shared::Seat,
-};
+use crate::{Invocation, Shared, shared::Seat};
 use contract::{Admission, CoreId, Job, Policy, Refusal, Stop, Ticket, Time};
 use crossbeam_deque::Worker as Deque;
 use slab::Slab;

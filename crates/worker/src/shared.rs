@@ -6,6 +6,7 @@ use crate::{
     poller::Eventfd,
     sink,
     target::Target,
+    ticker::{Guarded, Watch},
 };
 use bytes::Bytes;
 use contract::{Body, CoreId, Fault, Head, Refusal, RequestId, ResponseHead, Trailers};
@@ -206,6 +207,7 @@ pub struct Shared {
     next: AtomicUsize,
     draining: AtomicBool,
     generation: AtomicU64,
+    watch: Watch,
 }
 
 struct Stirrer {
@@ -222,7 +224,7 @@ impl Wake for Stirrer {
     fn wake_by_ref(self: &Arc<Self>) {
         if let Some(seat) = self.shared.seat(self.core) {
             seat.words.push(Word::Stirred(self.token));
-            seat.bell.ring();
+            self.shared.call(self.core, seat);
         }
     }
 }
@@ -239,14 +241,26 @@ pub(crate) struct Seat {
     pub(crate) stealer: Stealer<Box<Invocation>>,
     /// Others may steal: the owner found it worth their while, or does not come to it.
     pub(crate) offering: AtomicBool,
-    /// Odd while a guest runs; each turn adds two. Written by the core, read by the ticker.
-    pub(crate) turn: AtomicU64,
+    pub(crate) guarded: Guarded,
     /// Another core has found no place for a sandbox: this one's warm ones are to give way.
     pub(crate) give_way: AtomicBool,
 }
 
+impl Seat {
+    /// Whether others have left something for this core.
+    pub(crate) fn has_mail(&self) -> bool {
+        !(self.words.is_empty()
+            && self.loaded.is_empty()
+            && self.submitted.is_empty()
+            && self.woken.is_empty())
+    }
+}
+
 impl Shared {
-    pub(crate) fn new(stealers: impl IntoIterator<Item = Stealer<Box<Invocation>>>) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        stealers: impl IntoIterator<Item = Stealer<Box<Invocation>>>,
+        watch: Watch,
+    ) -> io::Result<Arc<Self>> {
         let seats = stealers
             .into_iter()
             .map(|stealer| {
@@ -258,7 +272,7 @@ impl Shared {
                     submitted: SegQueue::new(),
                     stealer,
                     offering: AtomicBool::new(false),
-                    turn: AtomicU64::new(0),
+                    guarded: Guarded::default(),
                     give_way: AtomicBool::new(false),
                 })
             })
@@ -271,6 +285,7 @@ impl Shared {
             next: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             generation: AtomicU64::new(0),
+            watch,
         });
         let weak = Arc::downgrade(&shared);
         // Ends with the last sender, which is in `Shared`.
@@ -300,9 +315,20 @@ impl Shared {
             token,
         ));
         invocation.log_tail = log_tail;
-        let seat = self.any_seat();
+        let (core, seat) = self.any_seat();
         seat.submitted.push(invocation);
-        seat.bell.ring();
+        self.call(core, seat);
+    }
+
+    /// There is mail for a core: wakes it, or asks the guest that holds it for it.
+    pub(crate) fn call(&self, core: CoreId, seat: &Seat) {
+        if !seat.bell.ring() {
+            self.watch.ask(core, &seat.guarded);
+        }
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// Wakes this core's front for one of its connections: [`crate::Front::stir`].
@@ -314,8 +340,13 @@ impl Shared {
         }))
     }
 
-    fn any_seat(&self) -> &Seat {
-        &self.seats[self.next.fetch_add(1, Ordering::Relaxed) % self.seats.len()]
+    fn any_seat(&self) -> (CoreId, &Seat) {
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.seats.len();
+        // There are as many as `assemble` was asked for, in 16 bits.
+        (
+            CoreId(u16::try_from(index).unwrap_or(u16::MAX)),
+            &self.seats[index],
+        )
     }
 
     pub(crate) fn outside(&self) -> &Outside {
@@ -427,8 +458,11 @@ fn load(shared: &Weak<Shared>, requests: &mpsc::Receiver<Box<Invocation>>) {
             Err(_) => Cold::Failed("the engine panicked while it loaded the code".to_owned()),
         };
         let Some(shared) = shared.upgrade() else { return };
-        let seat = shared.seat(invocation.home).unwrap_or_else(|| shared.any_seat());
+        let home = invocation.home;
+        let (core, seat) = shared
+            .seat(home)
+            .map_or_else(|| shared.any_seat(), |seat| (home, seat));
         seat.loaded.push(invocation);
-        seat.bell.ring();
+        shared.call(core, seat);
     }
 }

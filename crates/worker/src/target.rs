@@ -159,7 +159,9 @@ impl Target {
 
     /// Whose share of the cores its sandboxes use.
     pub(crate) fn party(&self) -> Party {
-        self.allowance.as_ref().map_or(Party::default(), |allowance| allowance.party())
+        self.allowance
+            .as_ref()
+            .map_or(Party::default(), |allowance| allowance.party())
     }
 
     pub(crate) fn queue(&self) {

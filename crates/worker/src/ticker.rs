@@ -1,126 +1,301 @@
-//! The one ticker: a thread that makes engines preempt guests which run for long, and sleeps when no guest runs.
+//! The one ticker: a thread that makes engines preempt guests, and sleeps when no guest runs.
 //!
 //! A timer for each run would cost 0.6 µs of every request to stop the one in a million that needs it. Instead each core
 //! counts its turns in its seat; every tick the ticker looks, and a turn that it has seen before is worth an
 //! interruption. A short function's turns are never the same at two looks, so its callback never runs.
+//!
+//! A core cannot see what arrives while a guest holds it, and the next tick is far away for work that takes a tenth of one. So a core
+//! whose guest is known to take long, or was found to by a tick, is *watched*: the ticker waits at the core's own epoll instance,
+//! and when that has an event it asks the guest for its core. An arrival costs a wake-up of the ticker then, as long as nobody
+//! is watched arrivals cost nothing. A core that was asked is not watched again for [`PAUSE`], or a flood of arrivals would leave
+//! the guest no time.
 
-use crate::Shared;
+use crate::{Shared, poller::Eventfd};
 use contract::{CoreId, Engine};
+use rustix::{
+    buffer::spare_capacity,
+    event::{Timespec, epoll},
+    fd::OwnedFd,
+    io,
+};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The thread. Dropping it ends it.
 pub struct Ticker {
-    alarm: Arc<Alarm>,
+    shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// By which cores wake a sleeping ticker.
-pub(crate) struct Alarm {
+/// What cores and the ticker know of each other's doings.
+pub(crate) struct Watch {
+    engines: Vec<Arc<dyn Engine>>,
+    epoll: OwnedFd,
+    /// Wakes the ticker.
+    bell: Eventfd,
     asleep: AtomicBool,
     ended: AtomicBool,
-    thread: std::sync::OnceLock<thread::Thread>,
+    began: Instant,
 }
 
-impl Alarm {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            asleep: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            thread: std::sync::OnceLock::new(),
-        })
-    }
-
-    /// A guest is about to run: the caller's turn is published already.
-    pub(crate) fn guest_runs(&self) {
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            self.unpark();
-        }
-    }
-
-    fn unpark(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
+/// A core, as the ticker sees it.
+#[derive(Default)]
+pub(crate) struct Guarded {
+    /// Odd while a guest runs; each turn adds two. Written by the core.
+    pub(crate) turn: AtomicU64,
+    /// The guest is to give its core back: see [`contract::Until`].
+    pub(crate) asked: AtomicBool,
+    /// The guest that runs is known to take long.
+    long: AtomicBool,
+    /// Before this time the core is not watched again, in nanoseconds since the ticker began.
+    paused: AtomicU64,
+    /// The core's epoll instance.
+    events: std::sync::OnceLock<Arc<OwnedFd>>,
 }
+
+/// The bell's token.
+const BELL: u64 = u64::MAX;
 
 /// Looks in a row that saw no guest before the ticker sleeps.
 const PATIENCE: u32 = 20;
+
+/// How long a guest is left alone after it was asked for its core.
+const PAUSE: Duration = Duration::from_micros(250);
+
+/// Guests that are expected to take longer are watched from the beginning, and nobody waits for their turn's end.
+pub(crate) const LONG: Duration = Duration::from_micros(150);
+
+impl Watch {
+    pub(crate) fn new(engines: Vec<Arc<dyn Engine>>) -> std::io::Result<Self> {
+        let (epoll, bell) = (epoll::create(epoll::CreateFlags::CLOEXEC)?, Eventfd::new()?);
+        epoll::add(
+            &epoll,
+            &bell.0,
+            epoll::EventData::new_u64(BELL),
+            epoll::EventFlags::IN,
+        )?;
+        Ok(Self {
+            engines,
+            epoll,
+            bell,
+            asleep: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            began: Instant::now(),
+        })
+    }
+
+    /// From now on this core can be watched.
+    pub(crate) fn add(&self, core: CoreId, guarded: &Guarded, events: &Arc<OwnedFd>) -> std::io::Result<()> {
+        let flags = epoll::EventFlags::ONESHOT;
+        epoll::add(
+            &self.epoll,
+            &**events,
+            epoll::EventData::new_u64(core.0.into()),
+            flags,
+        )?;
+        // A core is seated once.
+        let _ = guarded.events.set(events.clone());
+        Ok(())
+    }
+
+    /// A guest is about to run on a core, expected to take `left` yet: zero if that is not known. Says whether that is long; then
+    /// mail that has come before is for the core to look for.
+    pub(crate) fn begin(&self, core: CoreId, guarded: &Guarded, turn: u64, left: Duration) -> bool {
+        guarded.asked.store(false, Ordering::Relaxed);
+        let long = left > LONG;
+        guarded.long.store(long, Ordering::Relaxed);
+        guarded.turn.store(turn, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+        if long && self.now() >= guarded.paused.load(Ordering::Relaxed) {
+            self.arm(core, guarded);
+        }
+        long
+    }
+
+    /// It does not run any more.
+    pub(crate) fn end(guarded: &Guarded, turn: u64) {
+        guarded.turn.store(turn, Ordering::Release);
+    }
+
+    /// Has a guest that takes long give its core back, if there is one: there may be something more urgent.
+    pub(crate) fn ask(&self, core: CoreId, guarded: &Guarded) {
+        if guarded.long.load(Ordering::SeqCst) && guarded.turn.load(Ordering::SeqCst) % 2 == 1 {
+            guarded.asked.store(true, Ordering::SeqCst);
+            self.preempt(core);
+        }
+    }
+
+    fn preempt(&self, core: CoreId) {
+        self.engines.iter().for_each(|engine| engine.preempt(core));
+    }
+
+    /// The next event of the core wakes the ticker.
+    fn arm(&self, core: CoreId, guarded: &Guarded) {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+        if let Some(events) = guarded.events.get() {
+            // It cannot fail: the descriptor was added and is open as long as the seat is.
+            let _ = epoll::modify(
+                &self.epoll,
+                &**events,
+                epoll::EventData::new_u64(core.0.into()),
+                flags,
+            );
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn wake(&self) {
+        crate::bell::Event::signal(&self.bell);
+    }
+
+    /// Waits for events, and gives the tokens of whoever has some.
+    fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        events.clear();
+        // Interrupted is as good as early.
+        let _: io::Result<usize> = epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref());
+        if events.iter().any(|event| event.data.u64() == BELL) {
+            crate::bell::Event::clear(&self.bell);
+        }
+    }
+}
 
 impl Ticker {
     /// How often it looks while guests run.
     pub const TICK: Duration = Duration::from_millis(2);
 
-    pub(crate) fn start(
-        shared: Arc<Shared>,
-        engines: Vec<Arc<dyn Engine>>,
-        alarm: Arc<Alarm>,
-    ) -> std::io::Result<Self> {
-        let its = alarm.clone();
-        let thread = thread::Builder::new().name("ticker".into()).spawn(move || {
-            let _ = its.thread.set(thread::current());
-            tick(&shared, &engines, &its);
-        })?;
+    pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<Self> {
+        let its = shared.clone();
+        let thread = thread::Builder::new()
+            .name("ticker".into())
+            .spawn(move || tick(&its))?;
         Ok(Self {
-            alarm,
+            shared,
             thread: Some(thread),
         })
     }
 }
 
-fn tick(shared: &Shared, engines: &[Arc<dyn Engine>], alarm: &Alarm) {
+fn tick(shared: &Shared) {
+    let watch = shared.watch();
     let mut seen = vec![0u64; shared.cores()];
-    let mut quiet = 0;
-    while !alarm.ended.load(Ordering::SeqCst) {
-        let mut any = false;
-        for (core, (seat, seen)) in (0u16..).zip(shared.seats().iter().zip(&mut seen)) {
-            let turn = seat.turn.load(Ordering::SeqCst);
-            let runs = turn % 2 == 1;
-            // A core that never stops running short guests is busy, not stuck.
-            any |= turn != *seen || runs;
-            if runs && turn == *seen {
-                engines.iter().for_each(|engine| engine.preempt(CoreId(core)));
-                if !seat.stealer.is_empty() {
-                    seat.offering.store(true, Ordering::SeqCst);
-                    shared.wake_idle(CoreId(core));
-                }
+    let mut events = Vec::with_capacity(shared.cores() + 1);
+    let (mut quiet, mut look) = (0, Instant::now());
+    while !watch.ended.load(Ordering::SeqCst) {
+        let now = Instant::now();
+        let mut next = look;
+        for (core, seat) in (0u16..).zip(shared.seats()) {
+            let guarded = &seat.guarded;
+            let paused = guarded.paused.load(Ordering::Relaxed);
+            if paused == 0 {
+                continue;
             }
-            *seen = turn;
-        }
-        quiet = if any { 0 } else { quiet + 1 };
-        if quiet < PATIENCE {
-            thread::park_timeout(Ticker::TICK);
-            continue;
-        }
-        alarm.asleep.store(true, Ordering::SeqCst);
-        // Whoever began before that store is seen here; whoever begins after it sees us asleep.
-        let begun = shared
-            .seats()
-            .iter()
-            .zip(&seen)
-            .any(|(seat, seen)| seat.turn.load(Ordering::SeqCst) != *seen);
-        if !begun {
-            while alarm.asleep.load(Ordering::SeqCst) && !alarm.ended.load(Ordering::SeqCst) {
-                thread::park();
+            let until = watch.began + Duration::from_nanos(paused);
+            if until > now {
+                next = next.min(until);
+                continue;
+            }
+            guarded.paused.store(0, Ordering::Relaxed);
+            if guarded.long.load(Ordering::Relaxed) && guarded.turn.load(Ordering::SeqCst) % 2 == 1 {
+                watch.arm(CoreId(core), guarded);
             }
         }
-        alarm.asleep.store(false, Ordering::SeqCst);
-        quiet = 0;
+        if now >= look {
+            look = now + Ticker::TICK;
+            next = next.max(now).min(look);
+            quiet = if look_around(shared, &mut seen) {
+                0
+            } else {
+                quiet + 1
+            };
+            if quiet >= PATIENCE {
+                sleep(shared, &seen, &mut events);
+                quiet = 0;
+                continue;
+            }
+        }
+        let next = if next <= now { look } else { next };
+        watch.wait(&mut events, Some(next.saturating_duration_since(now)));
+        heed(shared, &events);
     }
+}
+
+/// Asks the guests of cores for which something has arrived.
+fn heed(shared: &Shared, events: &[epoll::Event]) {
+    let watch = shared.watch();
+    for event in events {
+        let core = u16::try_from(event.data.u64()).map(CoreId).ok();
+        if let Some((core, seat)) = core.and_then(|core| Some((core, shared.seat(core)?))) {
+            let pause = u64::try_from(PAUSE.as_nanos()).unwrap_or(u64::MAX);
+            seat.guarded.paused.store(watch.now() + pause, Ordering::Relaxed);
+            watch.ask(core, &seat.guarded);
+        }
+    }
+}
+
+/// Looks at every core; says whether any has run a guest since the last look.
+fn look_around(shared: &Shared, seen: &mut [u64]) -> bool {
+    let watch = shared.watch();
+    let mut any = false;
+    for (core, (seat, seen)) in (0u16..).zip(shared.seats().iter().zip(seen)) {
+        let turn = seat.guarded.turn.load(Ordering::SeqCst);
+        let runs = turn % 2 == 1;
+        // A core that never stops running short guests is busy, not stuck.
+        any |= turn != *seen || runs;
+        if runs && turn == *seen {
+            watch.preempt(CoreId(core));
+            if !seat.guarded.long.swap(true, Ordering::SeqCst) {
+                watch.arm(CoreId(core), &seat.guarded);
+            }
+            if !seat.stealer.is_empty() {
+                seat.offering.store(true, Ordering::SeqCst);
+                shared.wake_idle(CoreId(core));
+            }
+        }
+        *seen = turn;
+    }
+    any
+}
+
+/// Until a guest runs.
+fn sleep(shared: &Shared, seen: &[u64], events: &mut Vec<epoll::Event>) {
+    let watch = shared.watch();
+    watch.asleep.store(true, Ordering::SeqCst);
+    // Whoever began before that store is seen here; whoever begins after it sees us asleep.
+    let begun = shared
+        .seats()
+        .iter()
+        .zip(seen)
+        .any(|(seat, seen)| seat.guarded.turn.load(Ordering::SeqCst) != *seen);
+    if !begun {
+        while watch.asleep.load(Ordering::SeqCst) && !watch.ended.load(Ordering::SeqCst) {
+            watch.wait(events, None);
+            heed(shared, events);
+        }
+    }
+    watch.asleep.store(false, Ordering::SeqCst);
 }
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        self.alarm.ended.store(true, Ordering::SeqCst);
+        let watch = self.shared.watch();
+        watch.ended.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
+            watch.wake();
             // It panics only if an engine's `preempt` does; there is nothing left to do about it here.
             let _ = thread.join();
         }

@@ -1,14 +1,13 @@
 //! A sandbox: one instance of either kind, from its first instruction to its last, or to its next request.
 
 use crate::{pool::Place, turn};
-use contract::{ByteSize, Fault, Grant, Input, Sandbox, Step, Usage};
+use contract::{ByteSize, Fault, Grant, Input, Sandbox, Step, Until, Usage};
 use std::{
     future::{Future, poll_fn},
     mem,
     pin::Pin,
     sync::Arc,
     task::Waker,
-    time::Instant,
 };
 use wasi::{Command, Stop};
 use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
@@ -79,7 +78,7 @@ impl<I: Instance> Drop for Running<I> {
 }
 
 impl<I: Instance> Sandbox for Running<I> {
-    fn run(&mut self, waker: &Waker, until: Instant) -> Step {
+    fn run(&mut self, waker: &Waker, until: Until<'_>) -> Step {
         let State::Active(future) = &mut self.state else {
             let reason = "it was run after its end".into();
             return Step::Fault(Fault::Trap { reason }, self.usage);

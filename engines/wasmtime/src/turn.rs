@@ -1,10 +1,13 @@
 //! What the code inside a sandbox's future tells [`contract::Sandbox::run`] about the turn it is in.
 
-use contract::{Step, Usage};
+use contract::{Step, Until, Usage};
 use std::{
     cell::Cell,
     future::Future,
+    marker::PhantomData,
     pin::Pin,
+    ptr,
+    sync::atomic::AtomicBool,
     task::{Context, Poll, Waker},
     time::Instant,
 };
@@ -12,6 +15,8 @@ use std::{
 #[derive(Default)]
 struct Turn {
     ends: Cell<Option<Instant>>,
+    /// Of the turn's [`Until`]; null between turns.
+    asked: Cell<*const AtomicBool>,
     preempted: Cell<bool>,
     wakes: Cell<Option<Instant>>,
     started: Cell<Option<Instant>>,
@@ -22,6 +27,7 @@ thread_local! {
     static TURN: Turn = const {
         Turn {
             ends: Cell::new(None),
+            asked: Cell::new(ptr::null()),
             preempted: Cell::new(false),
             wakes: Cell::new(None),
             started: Cell::new(None),
@@ -34,11 +40,12 @@ thread_local! {
 pub(crate) fn poll<T>(
     future: Pin<&mut (dyn Future<Output = T> + '_)>,
     waker: &Waker,
-    until: Instant,
+    until: Until<'_>,
     usage: &mut Usage,
 ) -> Result<T, Step> {
-    begin(until, *usage);
+    let turn = begin(until, *usage);
     let polled = future.poll(&mut Context::from_waker(waker));
+    drop(turn);
     *usage = self::usage();
     match polled {
         Poll::Pending => Err(end()),
@@ -46,15 +53,26 @@ pub(crate) fn poll<T>(
     }
 }
 
+/// Ends the turn, also when its poll panics.
+struct During<'a>(PhantomData<Until<'a>>);
+
+impl Drop for During<'_> {
+    fn drop(&mut self) {
+        TURN.with(|turn| turn.asked.set(ptr::null()));
+    }
+}
+
 /// A turn begins on this thread, of a sandbox that has used this so far.
-fn begin(until: Instant, usage: Usage) {
+fn begin(until: Until<'_>, usage: Usage) -> During<'_> {
     TURN.with(|turn| {
-        turn.ends.set(Some(until));
+        turn.ends.set(Some(until.at));
+        turn.asked.set(until.asked);
         turn.preempted.set(false);
         turn.wakes.set(None);
         turn.started.set(usage.started);
         turn.memory.set(usage.memory);
     });
+    During(PhantomData)
 }
 
 /// The instance is complete and its code begins.
@@ -75,10 +93,15 @@ fn usage() -> Usage {
     })
 }
 
-/// Called at an epoch: whether the turn's quantum is over. If so, the turn is noted as preempted.
+/// Called at an epoch: whether the turn is over. If so, it is noted as preempted.
 pub(crate) fn over() -> bool {
     TURN.with(|turn| {
-        let over = turn.ends.get().is_none_or(|ends| Instant::now() >= ends);
+        // SAFETY: it is null, or what `begin` was given, which lives until `During` is dropped; that makes it null again.
+        let asked = unsafe { turn.asked.get().as_ref() };
+        let over = match (turn.ends.get(), asked) {
+            (Some(at), Some(asked)) => Until { at, asked }.is_over(),
+            _ => true,
+        };
         turn.preempted.set(over);
         over
     })

@@ -15,13 +15,16 @@ use super::guest::{
     Ended, MEMORY, RESPONSE_BODY, Running, compile, grant, image, input, load, ticking, wasm,
 };
 use crate::{
-    Body, ByteSize, Engine, Fault, Grant, Image, Input, Limits, PrepareError, Protocol, SpawnError, Step,
-    is_reserved_variable,
+    Body, ByteSize, CoreId, Engine, Fault, Grant, Image, Input, Limits, PrepareError, Protocol, SpawnError,
+    Step, Until, is_reserved_variable,
 };
 use std::{
     collections::HashSet,
     panic::{self, AssertUnwindSafe},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -46,6 +49,7 @@ cases! {
     a_trap_is_a_fault,
     endless_recursion_overflows_the_stack,
     an_endless_loop_is_preempted_and_can_be_dropped,
+    a_guest_that_is_asked_for_its_core_gives_it_back,
     a_preempted_computation_comes_out_right,
     an_endless_start_section_is_preempted,
     memory_grows_to_its_limit_and_no_further,
@@ -764,6 +768,29 @@ pub fn an_endless_loop_is_preempted_and_can_be_dropped(engine: &dyn Engine) {
         drop(spinning);
         assert_eq!(answer(&echo, &grant(), b"after"), "after");
     });
+}
+
+/// Its quantum need not be over for that; and what was asked in another turn does not count.
+pub fn a_guest_that_is_asked_for_its_core_gives_it_back(engine: &dyn Engine) {
+    let mut running = Running::spawn(&image(engine, &start(SPIN)), &grant(), b"");
+    let at = Instant::now() + Duration::from_secs(3600);
+    for _ in 0..3 {
+        let asked = AtomicBool::new(false);
+        let until = Until { at, asked: &asked };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(5));
+                asked.store(true, Ordering::SeqCst);
+                engine.preempt(CoreId(0));
+            });
+            let step = running.step_until(until);
+            assert!(
+                matches!(step, Step::Preempted),
+                "it should be preempted, but: {step:?}"
+            );
+            assert!(asked.load(Ordering::SeqCst), "nobody asked for that");
+        });
+    }
 }
 
 /// Integers, floating-point numbers, locals and memory survive being preempted, among many that take turns.

@@ -2,7 +2,7 @@
 
 use crate::{
     Artefact, ByteSize, Code, CodeKind, CoreId, Digest, Engine, Fault, Grant, HeadBuilder, Image, Input,
-    Limits, PrepareError, Protocol, RequestId, ResponseHead, ResponseSink, Sandbox, Step, Usage,
+    Limits, PrepareError, Protocol, RequestId, ResponseHead, ResponseSink, Sandbox, Step, Until, Usage,
     VersionNumber,
 };
 use bytes::Bytes;
@@ -251,7 +251,15 @@ impl Running {
 
     /// One turn.
     pub fn step(&mut self) -> Step {
-        let step = self.sandbox.run(&self.waker, Instant::now() + QUANTUM);
+        self.step_until(Until {
+            at: Instant::now() + QUANTUM,
+            asked: &AtomicBool::new(false),
+        })
+    }
+
+    /// One turn that ends so.
+    pub fn step_until(&mut self, until: Until<'_>) -> Step {
+        let step = self.sandbox.run(&self.waker, until);
         match step {
             Step::Preempted => self.preempted += 1,
             Step::Waiting { .. } => self.waited += 1,

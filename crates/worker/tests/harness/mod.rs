@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use contract::{
     Artefact, Body, Claim, Code, CoreId, Engine, Fault, FunctionId, Grant, HeadBuilder, Image, Input, Limits,
-    PrepareError, Protocol, Refusal, RequestId, ResponseHead, Sandbox, SpawnError, Step, Usage,
+    PrepareError, Protocol, Refusal, RequestId, ResponseHead, Sandbox, SpawnError, Step, Until, Usage,
     VersionNumber,
 };
 use millpond_worker::{
@@ -391,7 +391,7 @@ impl FakeSandbox {
 }
 
 impl Sandbox for FakeSandbox {
-    fn run(&mut self, waker: &Waker, _: Instant) -> Step {
+    fn run(&mut self, waker: &Waker, _: Until<'_>) -> Step {
         let core = CORE.get().expect("sandboxes run on cores");
         assert_eq!(
             *self.core.get_or_insert(core),
