@@ -102,6 +102,7 @@ class Shop:
         "print": ("endless", {"response_body": "1MiB"}),
         "one": ("sleep", {"concurrency": 1, "queue": 0, "timeout": "5m"}),
         "slow": ("sleep", {"timeout": "5m"}),
+        "late": ("burn", {"deadline": "1ms"}),
         "small": ("echo", {"request_body": "1KiB"}),
         "export": "http-component",
         "notify": "ping",
@@ -130,6 +131,11 @@ class Shop:
             manifest["function"][function] = {"source": f"{function}.wasm"} | settings
         document = {"manifest": manifest, "code": digests if code is None else code}
         return self.node.control("POST", f"/v1/applications/{path or name}/deployments", document)
+
+    def late(self):
+        """The node knows from the first that the second would be late."""
+        assert self.app.call("late", rest="?n=10000000").status == 200
+        return self.app.call("late", rest="?n=10000000")
 
     def raw(self, data):
         with self.node.wire() as wire:
@@ -222,6 +228,7 @@ PROVOKED = {
     "callback-host": lambda s: s.node.request(
         "POST", "/async-function/shop.notify", b"", {"X-Callback-Url": "https://hooks.example.org/done"},
     ),
+    "limit-deadline": lambda s: s.late(),
     "limit-request-body": lambda s: s.app.call("small", b"x" * 2000),
     "limit-request-head": lambda s: s.head(headers=f"Host: shop\r\nCookie: {'x' * 20000}\r\n"),
     "limit-request-headers": lambda s: s.head(headers="Host: shop\r\n" + "X-A: 1\r\n" * 101),

@@ -1,10 +1,11 @@
 """Who has the core when more than one wants it."""
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
-from harness import eventually
+from harness import eventually, guest
+from test_tenants import make_tenant
 
 LONGEST = 'quantum = "1s"\n'
 """A quantum longer than anything here runs: what gives way gives way to an arrival."""
@@ -52,3 +53,42 @@ def test_what_cannot_be_in_time_is_refused_at_once(make_node):
         if answer.status == 429:
             answer.problem(429, "limit-deadline")
             assert int(answer.headers["Retry-After"]) >= 1
+
+
+def deploy(who, name, functions):
+    """As `Node.deploy`, by a tenant."""
+    manifest, code = {"application": {"name": name}, "function": {}}, {}
+    for function, (program, settings) in functions.items():
+        program = guest(program)
+        code[function] = hashlib.sha256(program).hexdigest()
+        manifest["function"][function] = {"source": "x.wasm"} | settings
+        assert who.control("PUT", f"/v1/code/{code[function]}", body=program).status in (200, 201)
+    answer = who.control("POST", f"/v1/applications/{name}/deployments", {"manifest": manifest, "code": code})
+    assert answer.status == 200, answer.body
+
+
+def test_a_tenant_that_lies_takes_nothing_from_another(make_node):
+    """Its claims count among its own functions only."""
+    node = make_node(token="the-operators-own-token", config=LONGEST)
+    liar, honest = make_tenant(node, "liar"), make_tenant(node, "honest", weight=2)
+    claims = {"deadline": "1h", "priority": 100, "cpu_time": "3s", "timeout": "60s"}
+    deploy(liar, "lies", {"spin": ("spin", claims)})
+    deploy(honest, "work", {"burn": ("burn", {"priority": -100}), "ping": ("ping", {"priority": -100})})
+    with ThreadPoolExecutor(4) as clients:
+        spinning = [clients.submit(liar.request, "GET", "/function/lies.spin") for _ in range(4)]
+        eventually(lambda: node.metrics()['millpond_sandboxes{core="0"}'] >= 1, "it has a sandbox")
+        for _ in range(5):
+            assert honest.request("GET", "/function/work.ping").text == "pong"
+            assert honest.request("GET", "/function/work.burn?n=3000000").status == 200
+        assert not any(one.done() for one in spinning), "who claims everything waits for its share"
+        for one in spinning:
+            one.result().problem(504, "limit-cpu-time")
+
+
+def test_weights_are_numbers_that_make_sense(make_node):
+    node = make_node(token="the-operators-own-token")
+    make_tenant(node, "acme", weight=4)
+    assert node.control("GET", "/v1/tenants/acme").document["quotas"] == {"weight": 4}
+    for weight in (0, 1001):
+        node.control("PATCH", "/v1/tenants/acme", {"weight": weight}).problem(422, "tenant-quota")
+    assert node.control("PATCH", "/v1/tenants/acme", {"weight": None}).document["quotas"] == {}

@@ -65,7 +65,7 @@ impl<T> Gate<T> {
         Some(next)
     }
 
-    /// How many wait, for a policy that asks.
+    /// How many wait.
     pub(crate) fn held(&self) -> u32 {
         self.holding.load(Ordering::Relaxed)
     }

@@ -54,7 +54,7 @@ impl Model {
             "everyone was let in"
         );
         assert!(!self.gate.is_holding());
-        assert_eq!(self.gate.taken(), 0);
+        assert_eq!((self.gate.taken(), self.gate.held()), (0, 0));
     }
 }
 

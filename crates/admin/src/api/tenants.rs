@@ -30,6 +30,7 @@ fn shown(context: &Context, tenant: &Tenant) -> wire::Tenant {
             memory: quotas.memory,
             concurrency: quotas.concurrency,
             rate: quotas.rate,
+            weight: quotas.weight,
         },
         hosts: tenant.settings.hosts.clone(),
         public: tenant.settings.public,
@@ -51,6 +52,7 @@ fn change(settings: &mut Settings, request: wire::TenantRequest) {
         memory,
         concurrency,
         rate,
+        weight,
         hosts,
         public,
     } = request;
@@ -59,6 +61,7 @@ fn change(settings: &mut Settings, request: wire::TenantRequest) {
     quotas.memory = memory.unwrap_or(quotas.memory);
     quotas.concurrency = concurrency.unwrap_or(quotas.concurrency);
     quotas.rate = rate.unwrap_or(quotas.rate);
+    quotas.weight = weight.unwrap_or(quotas.weight);
     if let Some(hosts) = hosts {
         settings.hosts = hosts;
     }
@@ -72,6 +75,16 @@ fn check(request: &wire::TenantRequest) -> Result<()> {
             "tenant-quota",
             "a rate of 0 requests in a second would let nothing in",
             "leave the tenant no token with the role invoke, or set its concurrency to 0",
+        ));
+    }
+    if let Some(Some(weight)) = request.weight
+        && !(1..=1000).contains(&weight)
+    {
+        return Err(Failure::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "tenant-quota",
+            format!("a weight of {weight} is none: weights are 1 to 1000"),
+            "give tenants that are to have more than others a larger weight; `none` is 1",
         ));
     }
     Ok(())

@@ -115,6 +115,13 @@ pub struct Settings {
     pub concurrency: u32,
     /// Requests that wait for one.
     pub queue: u32,
+    /// How soon after its arrival a request is to be answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "50ms")]
+    pub deadline: Option<String>,
+    /// Which of a tenant's requests go first: those of the larger number.
+    #[serde(default)]
+    pub priority: i8,
     /// How many requests one sandbox serves.
     pub reuse: u32,
     /// Arguments after the program's name.
@@ -198,6 +205,8 @@ impl From<&registry::Settings> for Settings {
             response_body: limits.response_body,
             concurrency: limits.concurrency,
             queue: limits.queue,
+            deadline: settings.claim.deadline.map(format_duration),
+            priority: settings.claim.priority,
             reuse: settings.reuse,
             arguments: settings.arguments.clone(),
             env: settings.env.clone(),

@@ -47,6 +47,9 @@ pub struct Quotas {
     /// Requests in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
+    /// How large its share of the cores is beside other tenants' that have work; 1 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
 }
 
 /// What a tenant uses.
@@ -83,6 +86,10 @@ pub struct TenantRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<u32>)]
     pub rate: Option<Option<u32>>,
+    /// How large its share of the cores is beside other tenants' that have work, 1 to 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<u32>)]
+    pub weight: Option<Option<u32>>,
     /// The hosts whose requests are for its routes: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
