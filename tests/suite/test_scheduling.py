@@ -78,7 +78,7 @@ def test_a_tenant_that_lies_takes_nothing_from_another(make_node):
         spinning = [clients.submit(liar.request, "GET", "/function/lies.spin") for _ in range(4)]
         eventually(lambda: node.metrics()['millpond_sandboxes{core="0"}'] >= 1, "it has a sandbox")
         for _ in range(5):
-            assert honest.request("GET", "/function/work.ping").text == "pong"
+            assert honest.request("GET", "/function/work.ping").text == "pong\n"
             assert honest.request("GET", "/function/work.burn?n=3000000").status == 200
         assert not any(one.done() for one in spinning), "who claims everything waits for its share"
         for one in spinning:

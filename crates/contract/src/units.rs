@@ -160,7 +160,6 @@ pub mod maybe {
     use super::{Deserialize, Deserializer, Duration, Serializer};
 
     /// Writes it as text.
-    #[expect(clippy::ref_option, reason = "serde calls it with a reference")]
     pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         match duration {
             Some(duration) => serializer.collect_str(&super::format_duration(*duration)),

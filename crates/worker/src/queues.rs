@@ -264,6 +264,7 @@ impl Queues {
     }
 
     /// All requests without a sandbox.
+    #[expect(clippy::vec_box, reason = "they go on as boxes")]
     pub(crate) fn clear(&mut self) -> Vec<Box<Invocation>> {
         while self.policy.give().is_some() {}
         let mut left: Vec<_> = self.fresh.drain().map(|(invocation, _)| invocation).collect();

@@ -89,7 +89,11 @@ fn of_contract() -> Vec<Problem> {
     let retry_after = Duration::ZERO;
     let quotas = [Quota::Concurrency, Quota::Memory, Quota::Rate];
     let quotas = quotas.map(|quota| Refusal::Quota { quota, retry_after });
-    let refusals = [Refusal::QueueFull { retry_after }, Refusal::Draining];
+    let refusals = [
+        Refusal::TooLate { retry_after },
+        Refusal::QueueFull { retry_after },
+        Refusal::Draining,
+    ];
     let refusals = refusals.into_iter().chain(quotas);
     let faults = faults.iter().map(Problem::of_fault);
     faults.chain(refusals.map(Problem::of_refusal)).collect()
