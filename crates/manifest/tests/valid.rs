@@ -21,6 +21,8 @@ request_body = "0B"
 response_body = "1GiB"
 concurrency = 1
 queue = 0
+deadline = "40ms"
+priority = -7
 reuse = 1_000
 arguments = ["--fast", ""]
 content_type = "text/html; charset=utf-8"
@@ -108,7 +110,8 @@ fn a_full_manifest_is_read() {
             queue: 0,
         }
     );
-    assert_eq!(resize.reuse, 1000);
+    assert_eq!(resize.deadline, Some(Duration::from_millis(40)));
+    assert_eq!((resize.priority, resize.reuse), (-7, 1000));
     assert_eq!(
         resize.protocol(),
         contract::Protocol::Raw {

@@ -74,6 +74,17 @@ impl<P: Policy + Clone> Shares<P> {
         &mut self.tenants[index]
     }
 
+    fn give_of(&mut self, index: u32) -> Option<Ticket> {
+        let tenant = &mut self.tenants[index as usize];
+        let given = tenant.policy.give()?;
+        tenant.jobs -= 1;
+        self.jobs -= 1;
+        if tenant.jobs == 0 {
+            self.weights -= u64::from(tenant.weight);
+        }
+        Some(given)
+    }
+
     /// The tenant at the head of the queue, and how far it has come.
     fn first(&mut self) -> Option<(u64, u32)> {
         while let Some(Reverse((noted, index))) = self.ready.peek().copied() {
@@ -154,23 +165,16 @@ impl<P: Policy + Clone> Policy for Shares<P> {
     }
 
     fn give(&mut self) -> Option<Ticket> {
-        // Of the first tenant that has one; that is nearly always the first of all.
+        // Of the first tenant that has one: nearly always the first of all, and no other needs to be looked at.
         let mut asked = Vec::new();
         let mut given = None;
-        while given.is_none()
-            && let Some((time, index)) = self.first()
-        {
+        while let Some((time, index)) = self.first() {
+            given = self.give_of(index);
+            if given.is_some() {
+                break;
+            }
             self.ready.pop();
             asked.push(Reverse((time, index)));
-            let tenant = &mut self.tenants[index as usize];
-            given = tenant.policy.give();
-            if given.is_some() {
-                tenant.jobs -= 1;
-                self.jobs -= 1;
-                if tenant.jobs == 0 {
-                    self.weights -= u64::from(tenant.weight);
-                }
-            }
         }
         self.ready.extend(asked);
         given

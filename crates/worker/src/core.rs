@@ -382,6 +382,10 @@ impl<F: Front> Core<F> {
         }
         while let Some(next) = self.queues.next(now) {
             self.queues.offer();
+            if self.owes && self.is_long(&next) {
+                self.flush(now);
+                now = Instant::now();
+            }
             now = match next {
                 Next::Begin(invocation, job, quantum) => self.begin(invocation, job, quantum, now),
                 Next::Resume(place, quantum) => self.resume(place, quantum, now),
@@ -394,6 +398,15 @@ impl<F: Front> Core<F> {
             }
         }
         now
+    }
+
+    /// Whether what comes next is expected to keep the core for long.
+    fn is_long(&self, next: &Next) -> bool {
+        let job = match next {
+            Next::Begin(_, job, _) => Some(job),
+            Next::Resume(place, _) => self.live.get(*place).map(|live| &live.job),
+        };
+        job.is_some_and(|job| left(job) > LONG)
     }
 
     /// Begins a request, if it may have a place of its function's and there is a sandbox for it.
@@ -593,7 +606,7 @@ impl<F: Front> Core<F> {
     }
 
     /// Runs a sandbox for a quantum. `place` is free in the slab and its waker leads back there.
-    fn step(&mut self, mut live: Live, place: usize, quantum: Duration, mut now: Instant) -> Instant {
+    fn step(&mut self, mut live: Live, place: usize, quantum: Duration, now: Instant) -> Instant {
         while self.wakers.len() <= place {
             let slot = self.wakers.len();
             let waker = SlotWaker {
@@ -603,12 +616,7 @@ impl<F: Front> Core<F> {
             };
             self.wakers.push(Waker::from(Arc::new(waker)));
         }
-        let Job { estimate, ran, .. } = live.job;
-        let left = estimate.saturating_sub(ran).max(ran);
-        if left > LONG && self.owes {
-            self.flush(now);
-            now = Instant::now();
-        }
+        let left = left(&live.job);
         let guarded = &self.queues.seat().guarded;
         let watch = self.queues.shared.watch();
         if watch.begin(self.queues.core, guarded, self.turn + 1, left) && self.queues.seat().has_mail() {
@@ -946,6 +954,11 @@ impl<F: Front> Core<F> {
             self.warm.clear();
         }
     }
+}
+
+/// How long a job is expected to run yet; as long as it has, if that is longer than was known of its kind.
+fn left(job: &Job) -> Duration {
+    job.estimate.saturating_sub(job.ran).max(job.ran)
 }
 
 /// What is known of a body's length.

@@ -197,26 +197,8 @@ fn tick(shared: &Shared) {
     let (mut quiet, mut look) = (0, Instant::now());
     while !watch.ended.load(Ordering::SeqCst) {
         let now = Instant::now();
-        let mut next = look;
-        for (core, seat) in (0u16..).zip(shared.seats()) {
-            let guarded = &seat.guarded;
-            let paused = guarded.paused.load(Ordering::Relaxed);
-            if paused == 0 {
-                continue;
-            }
-            let until = watch.began + Duration::from_nanos(paused);
-            if until > now {
-                next = next.min(until);
-                continue;
-            }
-            guarded.paused.store(0, Ordering::Relaxed);
-            if guarded.long.load(Ordering::Relaxed) && guarded.turn.load(Ordering::SeqCst) % 2 == 1 {
-                watch.arm(CoreId(core), guarded);
-            }
-        }
         if now >= look {
             look = now + Ticker::TICK;
-            next = next.max(now).min(look);
             quiet = if look_around(shared, &mut seen) {
                 0
             } else {
@@ -228,10 +210,33 @@ fn tick(shared: &Shared) {
                 continue;
             }
         }
-        let next = if next <= now { look } else { next };
+        let next = resume(shared, now).map_or(look, |pause| pause.min(look));
         watch.wait(&mut events, Some(next.saturating_duration_since(now)));
         heed(shared, &events);
     }
+}
+
+/// Watches cores again whose pause is over; says when the next one is.
+fn resume(shared: &Shared, now: Instant) -> Option<Instant> {
+    let watch = shared.watch();
+    let mut next = None;
+    for (core, seat) in (0u16..).zip(shared.seats()) {
+        let guarded = &seat.guarded;
+        let paused = guarded.paused.load(Ordering::Relaxed);
+        let until = watch.began + Duration::from_nanos(paused);
+        if paused == 0 {
+            continue;
+        }
+        if until > now {
+            next = Some(next.map_or(until, |next: Instant| next.min(until)));
+            continue;
+        }
+        guarded.paused.store(0, Ordering::Relaxed);
+        if guarded.long.load(Ordering::Relaxed) && guarded.turn.load(Ordering::SeqCst) % 2 == 1 {
+            watch.arm(CoreId(core), guarded);
+        }
+    }
+    next
 }
 
 /// Asks the guests of cores for which something has arrived.
