@@ -8,7 +8,7 @@ from harness import ROOT
 
 GUEST = ROOT / "build/guests/http-go.wasm"
 
-pytestmark = pytest.mark.skipif(not GUEST.exists(), reason="build/guests/http-go.wasm is not built: go is missing")
+pytestmark = pytest.mark.skipif(not GUEST.exists(), reason="build/guests/http-go.wasm is not built: that takes Go 1.25 or later")
 
 
 @pytest.fixture(scope="module")
