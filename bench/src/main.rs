@@ -4,6 +4,7 @@
 //! - `bare`: an epoll loop with httparse and nothing else, the reference for "a server without a sandbox";
 //! - `fork-exec`: a server that runs a native program for each request, as a stand-in for Nuclio;
 //! - `process`: fork + exec + wait of a native program, over and over;
+//! - `simulate`: scheduling policies in a simulated worker; nothing is timed;
 //! - `sandbox`: create + run + destroy of a sandbox, over and over, through the engine seam and nothing above it.
 //!
 //! Each prints one JSON object. `bench/node/run` starts them in turn, pins the servers to one core and the client to
@@ -20,6 +21,7 @@ mod process;
 mod response;
 mod sandbox;
 mod serve;
+mod simulate;
 mod statistics;
 
 use clap::Parser;
@@ -37,6 +39,8 @@ enum Command {
     Process(process::Options),
     /// Runs a WebAssembly command in a fresh sandbox over and over.
     Sandbox(sandbox::Options),
+    /// Runs scheduling policies in a simulated worker.
+    Simulate(simulate::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -46,6 +50,7 @@ fn main() -> anyhow::Result<()> {
         Command::ForkExec(options) => fork_exec::run(&options),
         Command::Process(options) => print(&process::run(&options)?),
         Command::Sandbox(options) => print(&sandbox::run(&options)?),
+        Command::Simulate(options) => print(&simulate::run(&options)?),
     }
 }
 
