@@ -28,7 +28,7 @@ pub(crate) struct Options {
     load: f64,
 }
 
-/// What a worker's own work takes, as measured on a node (`make bench-node`, `make bench-scheduler`).
+/// What a worker's own work is taken to cost: of the magnitude that `make bench-node` shows, not a measurement.
 const COSTS: Costs = Costs {
     request: Duration::from_micros(3),
     turn: Duration::from_micros(1),

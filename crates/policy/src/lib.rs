@@ -19,7 +19,7 @@ mod ready;
 mod shares;
 pub mod simulation;
 
-pub use order::{Deadline, Order, Rank, RoundRobin, Shortest};
+pub use order::{Deadline, Order, Rank, RoundRobin, Shortest, left};
 pub use ordered::Ordered;
 pub use shares::Shares;
 
@@ -29,7 +29,7 @@ use std::{fmt, str::FromStr, time::Duration};
 /// How long a sandbox runs at a time, if nothing asks for less: Sledge's quantum (paper section 4).
 pub const QUANTUM: Duration = Duration::from_millis(5);
 
-/// No quantum is shorter: a turn costs about a hundredth of it.
+/// No quantum is shorter.
 pub const SHORTEST_QUANTUM: Duration = Duration::from_micros(100);
 
 /// The orders by name, as an operator chooses one.

@@ -90,7 +90,8 @@ fn length(job: &Job) -> Duration {
     }
 }
 
-/// How long a job is thought to run yet.
-pub(crate) fn left(job: &Job) -> Duration {
+/// How long a job is thought to run yet; zero if nothing is known of its kind.
+#[must_use]
+pub fn left(job: &Job) -> Duration {
     length(job).saturating_sub(job.ran)
 }

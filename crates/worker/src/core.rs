@@ -406,7 +406,7 @@ impl<F: Front> Core<F> {
             Next::Begin(_, job, _) => Some(job),
             Next::Resume(place, _) => self.live.get(*place).map(|live| &live.job),
         };
-        job.is_some_and(|job| left(job) > LONG)
+        job.is_some_and(|job| policy::left(job) > LONG)
     }
 
     /// Begins a request, if it may have a place of its function's and there is a sandbox for it.
@@ -616,7 +616,7 @@ impl<F: Front> Core<F> {
             };
             self.wakers.push(Waker::from(Arc::new(waker)));
         }
-        let left = left(&live.job);
+        let left = policy::left(&live.job);
         let guarded = &self.queues.seat().guarded;
         let watch = self.queues.shared.watch();
         if watch.begin(self.queues.core, guarded, self.turn + 1, left) && self.queues.seat().has_mail() {
@@ -954,11 +954,6 @@ impl<F: Front> Core<F> {
             self.warm.clear();
         }
     }
-}
-
-/// How long a job is expected to run yet; as long as it has, if that is longer than was known of its kind.
-fn left(job: &Job) -> Duration {
-    job.estimate.saturating_sub(job.ran).max(job.ran)
 }
 
 /// What is known of a body's length.
