@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench millpond build guests examples demo test test-long lint bench bench-node bench-surface bench-simulation generate docs clean
+.PHONY: help setup setup-bench millpond build guests examples demo test test-long lint bench bench-node bench-surface bench-simulation bench-instructions generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
@@ -39,6 +39,7 @@ test: build ## Run all tests: unit, property, conformance, examples, end to end
 	$(WATCHDOG) 300 $(MAKE) --no-print-directory -C examples check
 	$(WATCHDOG) 300 python3 scripts/demo.py
 	$(WATCHDOG) 1200 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
+	$(WATCHDOG) 120 bench/instructions/run --check
 	$(XTASK) floors
 
 test-long: build build/tools/bin/cargo-deny ## The tests that take long, fuzzing, and licences and advisories of dependencies
@@ -67,7 +68,7 @@ generate: build ## Write the generated files anew: schemas, the table of SPECIFI
 docs: build/tools/bin/mdbook ## Build the manual of docs/ as a site in build/docs
 	build/tools/bin/mdbook build docs
 
-bench: bench-node bench-surface bench-simulation ## Measure everything that SPECIFICATION.md promises
+bench: bench-node bench-surface bench-simulation bench-instructions ## Measure everything that SPECIFICATION.md promises
 
 bench-node: setup-bench build ## Churn, ping, payloads and examples against their peers
 	bench/node/run
@@ -79,6 +80,10 @@ bench-surface: setup-bench build ## Components in Rust, Python and JavaScript ag
 
 bench-simulation: build ## Scheduling policies in a simulated worker, over arrivals of several kinds
 	bench/simulation/run
+	$(XTASK) spec
+
+bench-instructions: build ## The instructions of one ping, by phase
+	bench/instructions/run
 	$(XTASK) spec
 
 clean: ## Delete what was built

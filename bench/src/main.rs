@@ -4,6 +4,7 @@
 //! - `bare`: an epoll loop with httparse and nothing else, the reference for "a server without a sandbox";
 //! - `fork-exec`: a server that runs a native program for each request, as a stand-in for Nuclio;
 //! - `process`: fork + exec + wait of a native program, over and over;
+//! - `instructions`: the instructions of one request to a real node, by phase;
 //! - `simulate`: scheduling policies in a simulated worker; nothing is timed;
 //! - `sandbox`: create + run + destroy of a sandbox, over and over, through the engine seam and nothing above it.
 //!
@@ -11,10 +12,11 @@
 //! another, and makes figures of what they say: `bench/results/NAME.json` with the `conditions` and a list of `claims`
 //! (`id`, `what`, `value`, `low`, `high`, `unit`, `target`, `holds`, `peers`), and drawings beside it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bare;
 mod fork_exec;
+mod instructions;
 mod load;
 mod machine;
 mod process;
@@ -39,6 +41,8 @@ enum Command {
     Process(process::Options),
     /// Runs a WebAssembly command in a fresh sandbox over and over.
     Sandbox(sandbox::Options),
+    /// Counts the instructions of one request to a real node.
+    Instructions(instructions::Options),
     /// Runs scheduling policies in a simulated worker.
     Simulate(simulate::Options),
 }
@@ -50,6 +54,7 @@ fn main() -> anyhow::Result<()> {
         Command::ForkExec(options) => fork_exec::run(&options),
         Command::Process(options) => print(&process::run(&options)?),
         Command::Sandbox(options) => print(&sandbox::run(&options)?),
+        Command::Instructions(options) => print(&instructions::run(&options)?),
         Command::Simulate(options) => print(&simulate::run(&options)?),
     }
 }

@@ -126,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         environment: Vec::new(),
         arguments: Vec::new(),
         protocol: Protocol::Raw {
-            content_type: "text/plain".to_owned(),
+            content_type: "text/plain".into(),
         },
         http: Vec::new(),
     });
@@ -143,7 +143,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         head.header("Host", b"127.0.0.1:8080")
             .header("Content-Type", b"application/octet-stream");
         let input = Input {
-            head: Box::new(head.build(RequestId(u128::from(iteration)))),
+            head: head.build(RequestId(u128::from(iteration))),
             body: body.clone().into(),
             response: Box::new(Sink(answer.clone())),
             services: None,

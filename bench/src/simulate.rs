@@ -109,7 +109,11 @@ fn mix(random: &mut StdRng, requests: usize) -> Result<Vec<Drawn>> {
     let means: Vec<f64> = (0..FUNCTIONS).map(|_| means.sample(random) / 1000.0).collect();
     let popularity = Zipf::new(FUNCTIONS as f64, 1.1)?;
     let mut one = || {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 1 to 200")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is 1 to 200"
+        )]
         let function = popularity.sample(random) as usize - 1;
         Drawn {
             function,
@@ -153,7 +157,9 @@ fn means(drawn: &[Drawn]) -> BTreeMap<usize, f64> {
         *sum += one.length;
         *count += 1.0;
     }
-    sums.into_iter().map(|(function, (sum, count))| (function, sum / count)).collect()
+    sums.into_iter()
+        .map(|(function, (sum, count))| (function, sum / count))
+        .collect()
 }
 
 fn by_policy(arrivals: &[Arrival]) -> BTreeMap<&'static str, BTreeMap<&'static str, Slowdowns>> {
@@ -161,7 +167,13 @@ fn by_policy(arrivals: &[Arrival]) -> BTreeMap<&'static str, BTreeMap<&'static s
     // To the end without an interruption, as a server without preemption does.
     let mut all = BTreeMap::from([(
         "first come, first served",
-        served(Costs { notice: None, ..COSTS }, &|| Box::new(Ordered::new(RoundRobin, Duration::MAX))),
+        served(
+            Costs {
+                notice: None,
+                ..COSTS
+            },
+            &|| Box::new(Ordered::new(RoundRobin, Duration::MAX)),
+        ),
     )]);
     for kind in Kind::ALL {
         all.insert(kind.name(), served(COSTS, &|| kind.policy(QUANTUM)));
@@ -188,11 +200,16 @@ fn slowdowns(
             of_short.push(slowdown);
         }
     }
-    BTreeMap::from([("all", percentiles(all)), ("the shortest tenth", percentiles(of_short))])
+    BTreeMap::from([
+        ("all", percentiles(all)),
+        ("the shortest tenth", percentiles(of_short)),
+    ])
 }
 
 fn percentiles(mut values: Vec<f64>) -> Slowdowns {
     values.sort_by(f64::total_cmp);
     let at = |hundredths: u32| values[(values.len() - 1) * hundredths as usize / 10_000];
-    [5000, 9000, 9900, 9990].map(|hundredths| (hundredths, at(hundredths))).into()
+    [5000, 9000, 9900, 9990]
+        .map(|hundredths| (hundredths, at(hundredths)))
+        .into()
 }

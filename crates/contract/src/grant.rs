@@ -1,6 +1,7 @@
 //! What a sandbox may use.
 
 use crate::{ByteSize, FunctionId, Template, VersionNumber};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::{net::IpAddr, time::Duration};
 
@@ -88,8 +89,8 @@ pub fn is_reserved_variable(name: &str) -> bool {
 pub enum Protocol {
     /// All of it is the body, of this media type.
     Raw {
-        /// The response's `Content-Type`.
-        content_type: String,
+        /// The response's `Content-Type`: visible ASCII, shared by all responses.
+        content_type: Bytes,
     },
     /// It begins with header lines and an empty line (RFC 3875, section 6).
     Cgi,

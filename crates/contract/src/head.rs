@@ -17,12 +17,14 @@ struct Span {
 /// What a request says before its body.
 #[derive(Clone, Debug)]
 pub struct Head {
-    // Not boxed: giving back the capacity that was guessed costs more than it saves.
-    buffer: Vec<u8>,
-    method: Span,
-    target: Span,
+    /// The method, then the target. Apart from what may not be text, so that nobody has to check again that it is.
+    line: String,
+    method_end: u32,
     script: u32,
+    /// In the target.
     path_end: u32,
+    /// Names and values of headers: nearly always within the head's own allocation.
+    buffer: SmallVec<[u8; 192]>,
     headers: SmallVec<[(Span, Span); 12]>,
     /// Identifies the request.
     pub id: RequestId,
@@ -57,12 +59,7 @@ impl Origin {
 
 /// Collects a [`Head`]. Text goes in as it was received: the caller has checked it.
 #[derive(Debug)]
-pub struct HeadBuilder {
-    buffer: Vec<u8>,
-    method: Span,
-    target: Span,
-    headers: SmallVec<[(Span, Span); 12]>,
-}
+pub struct HeadBuilder(Box<Head>);
 
 fn offset(n: usize) -> u32 {
     // Heads are bounded to tens of kilobytes long before this could saturate.
@@ -70,71 +67,68 @@ fn offset(n: usize) -> u32 {
 }
 
 impl HeadBuilder {
-    /// Begins with the method and the target (`/path?query`). `capacity` is a guess of the head's size in bytes.
+    /// Begins with the method and the target (`/path?query`). `capacity` is a guess of the size of all headers, in bytes.
     pub fn new(method: &str, target: &str, capacity: usize) -> Self {
-        let mut buffer = Vec::with_capacity(capacity.max(method.len() + target.len()));
-        let method = push(&mut buffer, method.as_bytes());
-        let target = push(&mut buffer, target.as_bytes());
-        Self {
-            buffer,
-            method,
-            target,
+        let mut line = String::with_capacity(method.len() + target.len());
+        line.push_str(method);
+        line.push_str(target);
+        let path_end = offset(target.find('?').unwrap_or(target.len()));
+        Self(Box::new(Head {
+            line,
+            method_end: offset(method.len()),
+            script: 0,
+            path_end,
+            buffer: SmallVec::with_capacity(capacity),
             headers: SmallVec::new(),
-        }
+            id: RequestId(0),
+            origin: Origin::default(),
+        }))
     }
 
     /// Adds a header.
     pub fn header(&mut self, name: &str, value: &[u8]) -> &mut Self {
-        let name = push(&mut self.buffer, name.as_bytes());
-        let value = push(&mut self.buffer, value);
-        self.headers.push((name, value));
+        self.0.add_header(name, value);
         self
     }
 
     /// The finished head. Its path info is all of the path until [`Head::set_script`] says otherwise.
-    pub fn build(self, id: RequestId) -> Head {
-        let target = &self.buffer[self.target.start as usize..self.target.end as usize];
-        let path_end = offset(target.iter().position(|b| *b == b'?').unwrap_or(target.len()));
-        Head {
-            buffer: self.buffer,
-            method: self.method,
-            target: self.target,
-            script: 0,
-            path_end,
-            headers: self.headers,
-            id,
-            origin: Origin::default(),
-        }
-    }
-}
-
-fn push(buffer: &mut Vec<u8>, bytes: &[u8]) -> Span {
-    let start = offset(buffer.len());
-    buffer.extend_from_slice(bytes);
-    Span {
-        start,
-        end: offset(buffer.len()),
+    pub fn build(mut self, id: RequestId) -> Box<Head> {
+        self.0.id = id;
+        self.0
     }
 }
 
 impl Head {
+    fn add_header(&mut self, name: &str, value: &[u8]) {
+        let mut push = |bytes: &[u8]| {
+            let start = offset(self.buffer.len());
+            self.buffer.extend_from_slice(bytes);
+            Span {
+                start,
+                end: offset(self.buffer.len()),
+            }
+        };
+        let header = (push(name.as_bytes()), push(value));
+        self.headers.push(header);
+    }
+
     fn bytes(&self, span: Span) -> &[u8] {
         &self.buffer[span.start as usize..span.end as usize]
     }
 
     fn text(&self, span: Span) -> &str {
-        // Methods, targets and names come in as `&str`; this cannot fail, and must not panic if it did.
+        // Names come in as `&str`; this cannot fail, and must not panic if it did.
         std::str::from_utf8(self.bytes(span)).unwrap_or_default()
     }
 
     /// The method, upper-case as received.
     pub fn method(&self) -> &str {
-        self.text(self.method)
+        &self.line[..self.method_end as usize]
     }
 
     /// The target: path and query.
     pub fn target(&self) -> &str {
-        self.text(self.target)
+        &self.line[self.method_end as usize..]
     }
 
     /// The path, still percent-encoded.
@@ -177,9 +171,7 @@ impl Head {
     /// Puts one header in the place of all of this name, whatever their case.
     pub fn set_header(&mut self, name: &str, value: &[u8]) {
         self.remove_header(name);
-        let name = push(&mut self.buffer, name.as_bytes());
-        let value = push(&mut self.buffer, value);
-        self.headers.push((name, value));
+        self.add_header(name, value);
     }
 
     /// Takes away all headers of this name, whatever their case.

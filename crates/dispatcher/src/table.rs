@@ -24,7 +24,7 @@ pub(crate) struct Table {
 #[derive(Default)]
 struct Space {
     /// Every way to write a function and its qualifier.
-    names: HashMap<Box<str>, Arc<Target>>,
+    names: HashMap<Box<str>, Arc<Target>, foldhash::fast::RandomState>,
     /// Routes of named hosts, in lower case.
     hosts: HashMap<Box<str>, Routes>,
     /// Routes of any host.

@@ -285,7 +285,7 @@ impl Download {
             .iter()
             .map(|(name, value)| (name.as_ref(), value.as_ref()));
         let theirs = theirs.filter(|(name, _)| !ours.iter().any(|(our, _)| our.eq_ignore_ascii_case(name)));
-        let written = write_head(output.head(), &line, theirs.chain(ours));
+        let written = write_head(output.head(), &line, theirs, &ours);
         match written {
             Ok(true) => {}
             Ok(false) => self.framing = Framing::None,

@@ -30,7 +30,7 @@ struct Request {
 }
 
 impl Request {
-    fn head(&self) -> Head {
+    fn head(&self) -> Box<Head> {
         let mut head = HeadBuilder::new(&self.method, &self.target, 0);
         for (name, value) in &self.headers {
             head.header(name, value.as_bytes());

@@ -343,7 +343,8 @@ impl Function {
                 content_type: self
                     .content_type
                     .clone()
-                    .unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned()),
+                    .unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned())
+                    .into(),
             },
             Protocol::Cgi => contract::Protocol::Cgi,
         }

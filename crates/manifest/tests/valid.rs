@@ -115,7 +115,7 @@ fn a_full_manifest_is_read() {
     assert_eq!(
         resize.protocol(),
         contract::Protocol::Raw {
-            content_type: "text/html; charset=utf-8".to_owned()
+            content_type: "text/html; charset=utf-8".into()
         }
     );
     assert_eq!(resize.grants.s3[0].actions, [S3Action::Get, S3Action::List]);

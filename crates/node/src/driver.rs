@@ -547,7 +547,7 @@ fn unpack(id: CallId, name: &str, request: calls::Request) -> (Box<Head>, Bytes)
     for (name, value) in &request.headers {
         builder.header(name, value);
     }
-    let mut head = Box::new(builder.build(id.0));
+    let mut head = builder.build(id.0);
     head.set_script(FUNCTION.len() + name.len());
     (head, request.body)
 }

@@ -3,7 +3,7 @@ use contract::{HeadBuilder, Origin, RequestId};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-fn head(target: &str, headers: &[(&str, &[u8])]) -> Head {
+fn head(target: &str, headers: &[(&str, &[u8])]) -> Box<Head> {
     let mut builder = HeadBuilder::new("GET", target, 64);
     for (name, value) in headers {
         builder.header(name, value);

@@ -200,7 +200,9 @@ mod protocol {
 
     pub(super) fn serialize<S: Serializer>(protocol: &Protocol, serializer: S) -> Result<S::Ok, S::Error> {
         let (protocol, content_type) = match protocol {
-            Protocol::Raw { content_type } => ("raw", Some(content_type.clone())),
+            Protocol::Raw { content_type } => {
+                ("raw", Some(String::from_utf8_lossy(content_type).into_owned()))
+            }
             Protocol::Cgi => ("cgi", None),
         };
         Keys {
@@ -213,7 +215,9 @@ mod protocol {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Protocol, D::Error> {
         let keys = Keys::deserialize(deserializer)?;
         match (keys.protocol.as_str(), keys.content_type) {
-            ("raw", Some(content_type)) => Ok(Protocol::Raw { content_type }),
+            ("raw", Some(content_type)) => Ok(Protocol::Raw {
+                content_type: content_type.into(),
+            }),
             ("cgi", None) => Ok(Protocol::Cgi),
             (other, _) => Err(D::Error::custom(format!(
                 "`{other}` is not a protocol, or has no content type"

@@ -215,7 +215,7 @@ const VERSION: VersionNumber = VersionNumber(NonZeroU32::MIN);
 const REQUEST: RequestId = RequestId(0xabc);
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-fn head(headers: &[(&str, &str)]) -> Head {
+fn head(headers: &[(&str, &str)]) -> Box<Head> {
     let mut builder = HeadBuilder::new("POST", "/function/shop.resize/a?secret=1", 256);
     for (name, value) in headers {
         builder.header(name, value.as_bytes());
@@ -236,7 +236,7 @@ const SAMPLE: Sample = Sample {
     memory_bytes: 65_536,
 };
 
-fn invoke(tracer: &Tracer, headers: &[(&str, &str)], sample: &Sample, status: u16) -> Head {
+fn invoke(tracer: &Tracer, headers: &[(&str, &str)], sample: &Sample, status: u16) -> Box<Head> {
     let mut head = head(headers);
     if let Some(span) = tracer.begin(&mut head, &function(), VERSION) {
         tracer.end(span, sample, Some(status));

@@ -107,11 +107,10 @@ impl Command {
         let output = Bytes::from(std::mem::take(&mut self.output));
         let (head, body) = match &self.grant.protocol {
             Protocol::Raw { content_type } => {
-                let content_type = Bytes::copy_from_slice(content_type.as_bytes());
                 (
                     ResponseHead {
                         status: 200,
-                        headers: vec![("content-type".into(), content_type)],
+                        headers: vec![("content-type".into(), content_type.clone())],
                     },
                     output,
                 )

@@ -252,7 +252,7 @@ mod tests {
         texts[..texts.len() - 1].to_vec()
     }
 
-    fn head(target: &str, script: usize, headers: &[(&str, &[u8])]) -> Head {
+    fn head(target: &str, script: usize, headers: &[(&str, &[u8])]) -> Box<Head> {
         let mut builder = HeadBuilder::new("GET", target, 256);
         for (name, value) in headers {
             builder.header(name, value);

@@ -66,7 +66,7 @@ pub(crate) fn grant() -> Grant {
 fn command_of(grant: Grant, body: &[u8]) -> (Command, Recorder) {
     let recorder = Recorder::default();
     let input = Input {
-        head: Box::new(HeadBuilder::new("POST", "/x?y", 16).build(RequestId(1))),
+        head: HeadBuilder::new("POST", "/x?y", 16).build(RequestId(1)),
         body: Bytes::copy_from_slice(body).into(),
         response: Box::new(recorder.clone()),
         services: None,

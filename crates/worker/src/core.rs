@@ -367,8 +367,8 @@ impl<F: Front> Core<F> {
 
     /// Runs what can run, until nothing can or responses have waited long enough. Returns the time.
     fn run(&mut self) -> Instant {
-        let begun = Instant::now();
-        let mut now = begun;
+        let mut now = Instant::now();
+        let over = now + self.options.flush_after;
         while let Some(Reverse((moment, serial, slot))) = self.timers.peek().copied() {
             if moment > now {
                 break;
@@ -391,7 +391,7 @@ impl<F: Front> Core<F> {
                 Next::Resume(place, quantum) => self.resume(place, quantum, now),
             };
             let asked = &self.queues.seat().guarded.asked;
-            if now.saturating_duration_since(begun) >= self.options.flush_after
+            if now >= over
                 || asked.load(Ordering::Relaxed)
             {
                 break;

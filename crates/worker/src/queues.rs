@@ -123,7 +123,7 @@ impl Queues {
         Job {
             arrived,
             enqueued: arrived,
-            expires: self.time(invocation.expires()),
+            expires: arrived.after(target.grant.limits.timeout),
             ran: Duration::ZERO,
             estimate: target.mean(),
             waits: Duration::ZERO,

@@ -84,13 +84,13 @@ impl Inner {
     }
 
     /// An instance in its first state, if one is at hand.
-    pub(crate) fn take(&self) -> Option<Instance> {
+    pub(crate) fn take(&self) -> Option<Box<Instance>> {
         self.first_state.as_ref()?;
         self.pool.idle.take(self.id)
     }
 
     /// An instance that has ended well.
-    pub(crate) fn put(&self, mut instance: Instance) {
+    pub(crate) fn put(&self, mut instance: Box<Instance>) {
         let (Some(first), Some(pages)) = (&self.first_state, &self.pool.pages) else {
             return;
         };

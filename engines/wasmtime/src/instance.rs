@@ -46,7 +46,7 @@ impl sandbox::Instance for Instance {
         (!image.refuses_reuse()).then_some(again)
     }
 
-    fn put(self, image: &Inner) {
+    fn put(self: Box<Self>, image: &Inner) {
         image.put(self);
     }
 }
@@ -64,7 +64,7 @@ async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
     store.limiter(|host| host);
     preemptible(&mut store);
     match Instance::new(&image, &mut store).await {
-        Ok(instance) => run(instance(store)).await,
+        Ok(instance) => run(Box::new(instance(store))).await,
         Err(error) => Ended {
             result: ended(store.data_mut(), Err(error)),
             instance: None,
@@ -73,7 +73,7 @@ async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
 }
 
 /// A request in an instance that is as a new one.
-async fn serve(mut instance: Instance, mut command: Command) -> Ended {
+async fn serve(mut instance: Box<Instance>, mut command: Command) -> Ended {
     if let Err(fault) = complete(&mut command).await {
         return Ended {
             result: Err(fault),
@@ -85,7 +85,7 @@ async fn serve(mut instance: Instance, mut command: Command) -> Ended {
 }
 
 /// A request in an instance that has served others and still knows of them.
-async fn again(image: Arc<Inner>, mut instance: Instance, mut command: Command) -> Ended {
+async fn again(image: Arc<Inner>, mut instance: Box<Instance>, mut command: Command) -> Ended {
     if let Err(fault) = complete(&mut command).await {
         return Ended {
             result: Err(fault),
@@ -109,14 +109,14 @@ async fn again(image: Arc<Inner>, mut instance: Instance, mut command: Command) 
     end(instance, result)
 }
 
-async fn run(mut instance: Instance) -> Ended {
+async fn run(mut instance: Box<Instance>) -> Ended {
     turn::memory(instance.memory.data_size(&instance.store) as u64);
     turn::started();
     let result = instance.start.call_async(&mut instance.store, ()).await;
     end(instance, result)
 }
 
-fn end(mut instance: Instance, result: wasmtime::Result<()>) -> Ended {
+fn end(mut instance: Box<Instance>, result: wasmtime::Result<()>) -> Ended {
     let result = ended(instance.store.data_mut(), result);
     instance.store.data_mut().end();
     let instance = result.is_ok().then_some(instance);

@@ -11,9 +11,9 @@ pub(crate) struct Pool {
     /// Of instances that never run.
     pristine: Arc<Places>,
     /// Instances of modules,
-    pub(crate) idle: Idle<Instance>,
+    pub(crate) idle: Idle<Box<Instance>>,
     /// and of components, that are as new ones.
-    pub(crate) components: Idle<component::Instance>,
+    pub(crate) components: Idle<Box<component::Instance>>,
     pub(crate) guards: Arc<Guards>,
     /// None where the kernel cannot tell which pages were written: then every instance is a new one.
     pub(crate) pages: Option<Pages>,

@@ -25,20 +25,20 @@ pub(crate) trait Instance: Sized + 'static {
     }
 
     /// Takes back an instance that has ended well.
-    fn put(self, image: &Self::Image);
+    fn put(self: Box<Self>, image: &Self::Image);
 }
 
 /// A request on its way through an instance.
 pub(crate) type Serving<I> = Pin<Box<dyn Future<Output = Ended<I>>>>;
 
 /// See [`Instance::again`].
-pub(crate) type Again<I> = fn(Arc<<I as Instance>::Image>, I, Command) -> Serving<I>;
+pub(crate) type Again<I> = fn(Arc<<I as Instance>::Image>, Box<I>, Command) -> Serving<I>;
 
 /// What became of a request.
 pub(crate) struct Ended<I> {
     pub(crate) result: Result<(), Fault>,
     /// None if it is of no use any more.
-    pub(crate) instance: Option<I>,
+    pub(crate) instance: Option<Box<I>>,
 }
 
 /// A sandbox of this engine. It stays on its core: `Store` data must be `Send`, this need not be.
@@ -53,7 +53,7 @@ pub(crate) struct Running<I: Instance> {
 
 enum State<I> {
     Active(Serving<I>),
-    Idle(I),
+    Idle(Box<I>),
     Over,
 }
 

@@ -192,7 +192,9 @@ pub struct AliasChange {
 impl From<&registry::Settings> for Settings {
     fn from(settings: &registry::Settings) -> Self {
         let (protocol, content_type) = match &settings.protocol {
-            contract::Protocol::Raw { content_type } => ("raw", Some(content_type.clone())),
+            contract::Protocol::Raw { content_type } => {
+                ("raw", Some(String::from_utf8_lossy(content_type).into_owned()))
+            }
             contract::Protocol::Cgi => ("cgi", None),
         };
         let limits = &settings.limits;

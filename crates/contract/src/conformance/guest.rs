@@ -47,7 +47,7 @@ pub fn grant() -> Grant {
         environment: Vec::new(),
         arguments: Vec::new(),
         protocol: Protocol::Raw {
-            content_type: "text/plain".to_owned(),
+            content_type: "text/plain".into(),
         },
         http: Vec::new(),
     }
@@ -106,7 +106,7 @@ pub fn input(body: &[u8]) -> (Input, Recorder) {
     head.header("Host", b"suite.example")
         .header("X-Suite", b"yes")
         .header("Content-Type", b"text/plain");
-    let mut head = Box::new(head.build(id));
+    let mut head = head.build(id);
     head.set_script("/function/guest".len());
     (
         Input {

@@ -134,7 +134,7 @@ pub fn parse(buffer: &[u8], limits: &Limits, scheme: &str, id: RequestId) -> Res
         http10: line.http10,
         trailers: fields.trailers && !line.http10,
         upgrade: fields.is_upgrade() && !line.http10,
-        head: Box::new(fields.build(&line, request.headers, id)),
+        head: fields.build(&line, request.headers, id),
     }))
 }
 
@@ -425,12 +425,11 @@ impl Fields {
         }
     }
 
-    fn build(&self, line: &Line<'_>, headers: &[httparse::Header<'_>], id: RequestId) -> Head {
+    fn build(&self, line: &Line<'_>, headers: &[httparse::Header<'_>], id: RequestId) -> Box<Head> {
         let authority = line
             .authority
             .map_or(0, |authority| "Host".len() + authority.len());
-        // Exactly what goes in, so that the builder's buffer is not moved once more when it is done.
-        let capacity = line.method.len() + line.target.len() + self.bytes + authority;
+        let capacity = self.bytes + authority;
         let mut builder = HeadBuilder::new(line.method, &line.target, capacity);
         if let Some(authority) = line.authority {
             builder.header("Host", authority.as_bytes());

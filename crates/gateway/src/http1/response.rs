@@ -43,13 +43,16 @@ pub enum BadResponse {
 /// The framing is this function's business: `Content-Length`, `Transfer-Encoding`, `Connection`, `Keep-Alive`, `Trailer`
 /// and `Upgrade` among the headers are left out; so is `Date` if one is given. A 204 or 304 has no length, and neither
 /// they, a 205 nor the answer to a `HEAD` has a body (RFC 9110, sections 8.6 and 15).
+///
+/// `ours` are the gateway's own headers: known to be good, and no business of the framing.
 pub fn write_head<'a>(
     out: &mut Vec<u8>,
     line: &ResponseLine,
     headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    ours: &[(&str, &[u8])],
 ) -> Result<bool, BadResponse> {
     let start = out.len();
-    let result = append(out, line, headers);
+    let result = append(out, line, headers, ours);
     if result.is_err() {
         out.truncate(start);
     }
@@ -60,15 +63,22 @@ fn append<'a>(
     out: &mut Vec<u8>,
     line: &ResponseLine,
     headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    ours: &[(&str, &[u8])],
 ) -> Result<bool, BadResponse> {
     if !(200..=999).contains(&line.status) {
         return Err(BadResponse::Status(line.status));
     }
-    out.extend_from_slice(b"HTTP/1.1 ");
-    decimal(out, u64::from(line.status));
-    out.push(b' ');
-    out.extend_from_slice(reason(line.status).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    // Most heads are shorter.
+    out.reserve(512);
+    if line.status == 200 {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        decimal(out, u64::from(line.status));
+        out.push(b' ');
+        out.extend_from_slice(reason(line.status).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
     for (name, value) in headers {
         if !syntax::is_token(name.as_bytes()) {
             return Err(BadResponse::HeaderName(name.to_owned()));
@@ -79,6 +89,9 @@ fn append<'a>(
         if !is_ours(name, line) {
             header(out, name, value);
         }
+    }
+    for (name, value) in ours {
+        header(out, name, value);
     }
     if let Some(date) = &line.date {
         header(out, "Date", date);
@@ -116,6 +129,7 @@ fn is_ours(name: &str, line: &ResponseLine) -> bool {
 }
 
 fn header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
@@ -254,7 +268,13 @@ mod tests {
 
     fn written(line: &ResponseLine, headers: &[(&str, &str)]) -> (String, bool) {
         let mut out = b"before;".to_vec();
-        let body = write_head(&mut out, line, headers.iter().map(|(n, v)| (*n, v.as_bytes()))).unwrap();
+        let body = write_head(
+            &mut out,
+            line,
+            headers.iter().map(|(n, v)| (*n, v.as_bytes())),
+            &[],
+        )
+        .unwrap();
         (String::from_utf8(out).unwrap(), body)
     }
 
@@ -352,7 +372,7 @@ mod tests {
             (199, "X", b""),
             (1000, "X", b""),
         ] {
-            assert!(write_head(&mut out, &ResponseLine { status, ..LINE }, [(name, value)]).is_err());
+            assert!(write_head(&mut out, &ResponseLine { status, ..LINE }, [(name, value)], &[]).is_err());
             assert_eq!(out, b"before;");
         }
     }

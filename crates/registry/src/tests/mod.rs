@@ -101,7 +101,7 @@ impl ResponseSink for Nowhere {
 
 /// The code that an image was made of.
 fn code_of(image: &Arc<dyn Image>, grant: &Arc<Grant>) -> String {
-    let head = Box::new(HeadBuilder::new("GET", "/", 0).build(RequestId(0)));
+    let head = HeadBuilder::new("GET", "/", 0).build(RequestId(0));
     match image.spawn(
         grant,
         Input {

@@ -632,7 +632,7 @@ impl Front for Mailbox {
         let requests = std::mem::take(&mut *self.inbox.requests.lock());
         for Request { function, id, age } in requests {
             let arrived = intake.now.checked_sub(age).expect("the machine runs for longer");
-            let head = Box::new(HeadBuilder::new("POST", "/", 64).build(id));
+            let head = HeadBuilder::new("POST", "/", 64).build(id);
             let body = Bytes::from(id.0.to_string());
             self.tokens += 1;
             let invocation = Invocation::new(function.target, head, body, arrived, self.core, self.tokens);
@@ -775,7 +775,7 @@ impl Client {
         let id = RequestId(u128::from(self.world.next.fetch_add(1, Ordering::SeqCst)));
         self.world.scripts.lock().insert(id, script);
         let (sender, receiver) = mpsc::channel();
-        let head = Box::new(HeadBuilder::new("POST", "/", 64).build(id));
+        let head = HeadBuilder::new("POST", "/", 64).build(id);
         let body = Bytes::from(id.0.to_string());
         shared.submit(function.target.clone(), head, body, 0, move |_, answer| {
             let _ = sender.send(answer);

@@ -61,7 +61,7 @@ impl sandbox::Instance for Instance {
         }
     }
 
-    fn put(self, image: &Inner) {
+    fn put(self: Box<Self>, image: &Inner) {
         image.put(self);
     }
 }
@@ -75,13 +75,13 @@ impl Inner {
         store
     }
 
-    fn take(&self) -> Option<Instance> {
+    fn take(&self) -> Option<Box<Instance>> {
         self.pristine.as_ref()?;
         self.pool.components.take(self.id)
     }
 
     /// An instance that has ended well.
-    fn put(&self, mut instance: Instance) {
+    fn put(&self, mut instance: Box<Instance>) {
         let (Some(pristine), Some(pages)) = (&self.pristine, &self.pool.pages) else {
             return;
         };
@@ -109,13 +109,13 @@ async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
     let mut store = image.store(Host::new(command, is_command));
     preemptible(&mut store);
     match Instance::new(&image, store).await {
-        Ok(instance) => run(instance).await,
+        Ok(instance) => run(Box::new(instance)).await,
         Err((mut store, error)) => over(ended(store.data_mut(), image.world, Err(error))),
     }
 }
 
 /// A request in an instance that is as a new one.
-async fn again(mut instance: Instance, mut command: Command) -> Ended {
+async fn again(mut instance: Box<Instance>, mut command: Command) -> Ended {
     let is_command = matches!(instance.entry, Entry::Run(_));
     if is_command && let Err(fault) = complete(&mut command).await {
         return Ended {
@@ -128,7 +128,7 @@ async fn again(mut instance: Instance, mut command: Command) -> Ended {
     run(instance).await
 }
 
-async fn run(mut instance: Instance) -> Ended {
+async fn run(mut instance: Box<Instance>) -> Ended {
     turn::started();
     let result = instance.call().await;
     let good = result.is_ok();
