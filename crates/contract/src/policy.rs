@@ -36,6 +36,8 @@ pub struct Job {
     pub estimate: Duration,
     /// How long it is expected to wait for I/O meanwhile.
     pub waits: Duration,
+    /// How much longer than both it takes if it is slower than nearly all of its kind; zero if all take the same.
+    pub spread: Duration,
     /// When its answer is wanted. A claim of its function's: it orders work within a tenant's share.
     pub deadline: Option<Time>,
     /// Larger is more urgent. A claim, too.

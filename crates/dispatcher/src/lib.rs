@@ -226,6 +226,7 @@ impl Dispatcher {
             claim: version.settings.claim,
             log: self.logs.function(&version.function, version.number),
             metrics: self.metrics.function(&version.function),
+            usage: version.usage.recorder().clone(),
         }))
     }
 

@@ -163,7 +163,7 @@ fn record(answer: &Answer, core: CoreId, outcome: Outcome, write: Duration, resp
         response_bytes,
         memory_bytes: answer.memory,
     };
-    answer.target.metrics().record(core, &sample);
+    answer.target.record(core, &sample);
     sample
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn record_refused(target: &Target, core: CoreId, refusal: Refusal, re
         response_bytes: 0,
         memory_bytes: 0,
     };
-    target.metrics().record(core, &sample);
+    target.record(core, &sample);
     sample
 }
 

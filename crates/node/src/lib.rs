@@ -64,6 +64,7 @@ use tenants::Tenants;
 use tokio::{
     runtime::{Builder, Runtime},
     sync::oneshot,
+    time::MissedTickBehavior,
 };
 use triggers::Agenda;
 use worker::{Shared, Ticker};
@@ -513,12 +514,45 @@ fn control(
             let stopped = async {
                 let _ = stopped.await;
             };
-            let collecting = tokio::spawn(collect(state.registry.clone()));
+            let registry = state.registry.clone();
+            let collecting = tokio::spawn(collect(registry.clone()));
+            let learning = tokio::spawn(learn(registry.clone()));
             let served = admin::serve(listener, state, stopped).await;
             collecting.abort();
+            learning.abort();
+            // No core runs any more when a node ends in order.
+            if let Err(error) = registry.learn_last(LEARN_LAST) {
+                tracing::warn!(%error, "what functions used of late is forgotten");
+            }
             served
         })
     })
+}
+
+/// How often what requests used is taken up into the histories of their versions.
+const LEARN: Duration = Duration::from_secs(1);
+
+/// How long writing all histories may take when the node ends.
+const LEARN_LAST: Duration = Duration::from_secs(2);
+
+async fn learn(registry: Arc<Registry>) {
+    let mut interval = tokio::time::interval(LEARN);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
+    loop {
+        interval.tick().await;
+        let registry = registry.clone();
+        match tokio::task::spawn_blocking(move || registry.learn()).await {
+            Ok(Ok(())) => failing = false,
+            // Said once: the disk that fails has worse to say.
+            Ok(Err(error)) if !failing => {
+                failing = true;
+                tracing::warn!(%error, "what functions use is not written down");
+            }
+            Ok(Err(_)) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// How often what no version uses any more is removed from the disk.

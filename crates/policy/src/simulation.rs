@@ -133,6 +133,7 @@ fn job(arrival: &Arrival) -> Job {
         ran: Duration::ZERO,
         estimate: arrival.estimate,
         waits: Duration::ZERO,
+        spread: Duration::ZERO,
         deadline: arrival.deadline.map(|deadline| arrival.at.after(deadline)),
         priority: arrival.priority,
         tenant: arrival.tenant,

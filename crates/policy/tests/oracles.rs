@@ -252,6 +252,7 @@ fn job(arrived: Time, tenant: Party) -> Job {
         ran: Duration::ZERO,
         estimate: Duration::ZERO,
         waits: Duration::ZERO,
+        spread: Duration::ZERO,
         deadline: None,
         priority: 0,
         tenant,

@@ -17,6 +17,7 @@
 //! | key `artefact/ENGINE/FINGERPRINT/[APPLICATION.FUNCTION/]SHA256` | the digest of that file: what does not match it is never mapped |
 //! | key `counter/APPLICATION` (here and below `TENANT/APPLICATION` for a tenant's) | the last version number of each function it ever had; never deleted |
 //! | key `version/APPLICATION/FUNCTION/NUMBER` | one immutable version: its code's digest and its settings |
+//! | key `usage/APPLICATION/FUNCTION/NUMBER` | what that version's requests used: its [`History`]. Advisory: what cannot be read is forgotten |
 //! | key `application/APPLICATION` | which versions there are, which aliases, which routes |
 //!
 //! # The way of a deployment
@@ -36,6 +37,7 @@
 mod crash;
 mod disk;
 mod error;
+mod history;
 mod images;
 mod plan;
 mod record;
@@ -45,6 +47,7 @@ mod snapshot;
 
 pub use disk::Stored;
 pub use error::Error;
+pub use history::{Distribution, HALF_LIFE, History, Usage, ticks};
 pub use plan::{Action, Difference, FunctionChange, Plan};
 pub use record::{LIVE, Settings};
 pub use registry::{Admit, Options, Registry};

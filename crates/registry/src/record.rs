@@ -18,6 +18,7 @@ pub static LIVE: LazyLock<Name> = LazyLock::new(|| "live".parse().expect("`live`
 
 pub(crate) const APPLICATIONS: &str = "application/";
 pub(crate) const VERSIONS: &str = "version/";
+pub(crate) const USAGE: &str = "usage/";
 pub(crate) const ARTEFACTS: &str = "artefact/";
 
 pub(crate) fn application_key(application: &ApplicationId) -> String {
@@ -30,6 +31,10 @@ pub(crate) fn counter_key(application: &ApplicationId) -> String {
 
 pub(crate) fn version_key(application: &ApplicationId, function: &Name, number: VersionNumber) -> String {
     format!("{VERSIONS}{application}/{function}/{number}")
+}
+
+pub(crate) fn usage_key(application: &ApplicationId, function: &Name, number: VersionNumber) -> String {
+    format!("{USAGE}{application}/{function}/{number}")
 }
 
 /// Of one engine's artefacts: [`shared`](artefact_key), and those that are [one function's own](own_artefacts).

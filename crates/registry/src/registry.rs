@@ -1,9 +1,9 @@
 use crate::{
-    Action, Application, Error, LIVE, Plan, Snapshot, Stored, Version,
+    Action, Application, Error, History, LIVE, Plan, Snapshot, Stored, Usage, Version,
     disk::{self, CodeFiles},
     images::{Images, LoadError},
     plan::{self, Wanted},
-    record::{self, APPLICATIONS, ApplicationRecord, CounterRecord, VERSIONS, VersionRecord},
+    record::{self, APPLICATIONS, ApplicationRecord, CounterRecord, USAGE, VERSIONS, VersionRecord},
     routes,
     snapshot::unknown_version,
 };
@@ -23,7 +23,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 use telemetry::metrics::Metrics;
 
@@ -64,7 +64,7 @@ type Subscriber = Box<dyn Fn(&Arc<Snapshot>) + Send>;
 
 /// What is deployed on this node. See the crate's introduction.
 pub struct Registry {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     images: Arc<Images>,
     options: Options,
     published: RwLock<Arc<Snapshot>>,
@@ -94,7 +94,7 @@ impl Registry {
             engines,
             options.metrics.clone(),
         )?);
-        let snapshot = Arc::new(read_all(&*store, &images)?);
+        let snapshot = Arc::new(read_all(&*store, &images, cores(&options))?);
         let stop = Arc::new(AtomicBool::new(false));
         let mut registry = Self {
             store,
@@ -318,7 +318,13 @@ impl Registry {
                 application: application.clone(),
                 function: change.function.clone(),
             };
-            let version = Version::new(function, number, record, Arc::clone(&self.images)).with_image(image);
+            let usage = Usage::new(cores(&self.options), None, milliseconds_since_1970());
+            let predecessor = current.and_then(|current| current.functions.get(&change.function)?.live());
+            if let Some(predecessor) = predecessor {
+                usage.follow(&predecessor.usage);
+            }
+            let images = Arc::clone(&self.images);
+            let version = Version::new(function, number, record, images, usage).with_image(image);
             versions.insert((change.function.clone(), number), Arc::new(version));
         }
         let record = self.next_record(&plan, current.map(|current| current.record()));
@@ -485,9 +491,12 @@ impl Registry {
                 .keys()
                 .filter(|number| kept.is_none_or(|kept| !kept.contains(number)))
             {
-                let key = record::version_key(application, name, *number);
-                if let Err(error) = self.store.delete(&key, Expect::Any) {
-                    tracing::warn!(%error, "cannot delete an old version");
+                let version = record::version_key(application, name, *number);
+                let usage = record::usage_key(application, name, *number);
+                for key in [version, usage] {
+                    if let Err(error) = self.store.delete(&key, Expect::Any) {
+                        tracing::warn!(%error, "cannot delete an old version");
+                    }
                 }
             }
         }
@@ -626,16 +635,60 @@ impl Registry {
         self.snapshot().function(reference).map(|(id, _)| id)
     }
 
+    /// Takes up what cores recorded since the last time, and writes one history that has not been written for longest: however
+    /// much happens, that is one small write for each call. To be called every second or so.
+    pub fn learn(&self) -> Result<(), Error> {
+        self.write_histories(false, 1, Duration::MAX)
+    }
+
+    /// The same before the node ends: writes all that have changed, as far as that takes no longer than `time`.
+    pub fn learn_last(&self, time: Duration) -> Result<(), Error> {
+        self.write_histories(true, usize::MAX, time)
+    }
+
+    fn write_histories(&self, at_once: bool, most: usize, time: Duration) -> Result<(), Error> {
+        let (snapshot, now, begun) = (self.snapshot(), milliseconds_since_1970(), Instant::now());
+        let mut due = Vec::new();
+        for (application, name, function) in functions(&snapshot) {
+            for version in function.versions.values() {
+                version.usage.learn(now);
+                if let Some(written) = version.usage.due(now, at_once) {
+                    due.push((written, application, name, version));
+                }
+            }
+        }
+        due.sort_by_key(|(written, ..)| *written);
+        for (_, application, name, version) in due.into_iter().take(most) {
+            if begun.elapsed() >= time {
+                break;
+            }
+            let key = record::usage_key(application, name, version.number);
+            let record = record::write(&key, &version.usage.to_write(now))?;
+            // Nothing is deleted meanwhile, whose history this would leave behind.
+            let _changing = self.changing.lock();
+            let current = self.snapshot();
+            let function = current
+                .applications
+                .get(application)
+                .and_then(|a| a.functions.get(name));
+            if function.is_some_and(|function| function.versions.contains_key(&version.number)) {
+                self.store.put(&key, &record, Expect::Any)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what crashes and deletions left behind: drafts, records of versions that no application has, and, once
     /// they are old enough, code and artefacts that no version uses. Called at start; may be called at any time.
     pub fn collect(&self) -> Result<(), Error> {
         let _changing = self.changing.lock();
         let snapshot = self.snapshot();
-        let mut keys = BTreeSet::new();
+        let (mut keys, mut histories) = (BTreeSet::new(), BTreeSet::new());
         let mut used = BTreeMap::new();
         for (application, name, function) in functions(&snapshot) {
             for number in function.versions.keys() {
                 keys.insert(record::version_key(application, name, *number));
+                histories.insert(record::usage_key(application, name, *number));
             }
             let id = FunctionId {
                 application: application.clone(),
@@ -646,9 +699,11 @@ impl Registry {
                 function.versions.values().map(|version| version.code).collect(),
             );
         }
-        for entry in self.store.list(VERSIONS)? {
-            if !keys.contains(&entry.key) {
-                self.store.delete(&entry.key, Expect::At(entry.revision))?;
+        for (prefix, kept) in [(VERSIONS, keys), (USAGE, histories)] {
+            for entry in self.store.list(prefix)? {
+                if !kept.contains(&entry.key) {
+                    self.store.delete(&entry.key, Expect::At(entry.revision))?;
+                }
             }
         }
         self.images.collect(self.options.litter, &used)
@@ -699,7 +754,7 @@ fn check_routes(application: &ApplicationId, manifest: &Manifest, snapshot: &Sna
     routes::check(&manifest.trigger.http, others.iter().copied())
 }
 
-fn milliseconds_since_1970() -> u64 {
+pub(crate) fn milliseconds_since_1970() -> u64 {
     let elapsed = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
@@ -713,7 +768,21 @@ fn missing_version(key: &str, function: &Name, number: VersionNumber) -> Error {
     }
 }
 
-fn read_all(store: &dyn Store, images: &Arc<Images>) -> Result<Snapshot, Error> {
+/// How many cores there are that record.
+fn cores(options: &Options) -> usize {
+    options.metrics.as_ref().map_or(0, |metrics| metrics.cores())
+}
+
+fn read_all(store: &dyn Store, images: &Arc<Images>, cores: usize) -> Result<Snapshot, Error> {
+    let now = milliseconds_since_1970();
+    let mut histories: HashMap<String, History> = HashMap::new();
+    for entry in store.list(USAGE)? {
+        match record::read(&entry) {
+            Ok(history) => drop(histories.insert(entry.key, history)),
+            Err(error) => tracing::warn!(%error, "the history of a version begins anew"),
+        }
+    }
+
     let versions: HashMap<String, Entry> = store
         .list(VERSIONS)?
         .into_iter()
@@ -733,6 +802,7 @@ fn read_all(store: &dyn Store, images: &Arc<Images>) -> Result<Snapshot, Error> 
         let application = Application::of(record::read(&entry)?, entry.revision, |function, number| {
             let found = versions.get(&record::version_key(&name, function, number));
             let found = found.ok_or_else(|| missing_version(&entry.key, function, number))?;
+            let history = histories.remove(&record::usage_key(&name, function, number));
             let function = FunctionId {
                 application: name.clone(),
                 function: function.clone(),
@@ -742,8 +812,15 @@ fn read_all(store: &dyn Store, images: &Arc<Images>) -> Result<Snapshot, Error> 
                 number,
                 record::read(found)?,
                 Arc::clone(images),
+                Usage::new(cores, history, now),
             )))
         })?;
+        for function in application.functions.values() {
+            let versions = function.versions.values();
+            for (earlier, later) in versions.clone().zip(versions.skip(1)) {
+                later.usage.follow(&earlier.usage);
+            }
+        }
         snapshot.applications.insert(name, Arc::new(application));
     }
     Ok(snapshot)

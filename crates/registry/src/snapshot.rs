@@ -1,9 +1,10 @@
 //! What is deployed, at one moment.
 
 use crate::{
-    Error, LIVE, Settings,
+    Error, History, LIVE, Settings, Usage,
     images::{Images, LoadError},
     record::{ApplicationRecord, FunctionRecord, VersionRecord},
+    registry::milliseconds_since_1970,
 };
 use contract::{
     ApplicationId, Digest, FunctionId, FunctionRef, Grant, Image, Name, Qualifier, Revision, VersionNumber,
@@ -67,6 +68,8 @@ pub struct Version {
     pub code_size: u64,
     /// When it was deployed.
     pub created: SystemTime,
+    /// What its requests used.
+    pub usage: Arc<Usage>,
     images: Arc<Images>,
     image: OnceLock<Arc<dyn Image>>,
     failure: Mutex<Option<(Instant, String)>>,
@@ -84,6 +87,7 @@ impl Version {
         number: VersionNumber,
         record: VersionRecord,
         images: Arc<Images>,
+        usage: Usage,
     ) -> Self {
         Self {
             grant: Arc::new(record.settings.grant(&function, number)),
@@ -93,6 +97,7 @@ impl Version {
             code: record.code,
             code_size: record.code_size,
             created: SystemTime::UNIX_EPOCH + Duration::from_millis(record.created),
+            usage: Arc::new(usage),
             images,
             image: OnceLock::new(),
             failure: Mutex::new(None),
@@ -116,6 +121,7 @@ impl Version {
             code: self.code,
             code_size: self.code_size,
             created: self.created,
+            usage: Arc::clone(&self.usage),
             images: Arc::clone(&self.images),
             image: OnceLock::new(),
             failure: Mutex::new(None),
@@ -124,6 +130,11 @@ impl Version {
 
     pub(crate) fn forget_failure(&self) {
         *self.failure.lock() = None;
+    }
+
+    /// What its requests used, until now.
+    pub fn history(&self) -> History {
+        self.usage.history(milliseconds_since_1970())
     }
 
     /// Its image, if it is ready: never blocks.

@@ -4,6 +4,7 @@
 //!   that another core writes; rendered as Prometheus text for the admin port.
 //! - [`logs`]: what guests say, line by line, with the request that said it; kept in files of bounded size, read back
 //!   and followed by the admin port.
+//! - [`usage`]: what each version of a function uses, for the scheduler at once and for the registry's history.
 //! - [`otlp`]: all of it, and traces, sent to an OpenTelemetry collector.
 //! - [`init`]: the node's own log on standard error.
 //!
@@ -20,5 +21,7 @@ pub mod metrics;
 mod node_log;
 /// Export to an OpenTelemetry collector.
 pub mod otlp;
+/// What one version of a function uses.
+pub mod usage;
 
 pub use node_log::{Format, InitError, init, init_exporting};

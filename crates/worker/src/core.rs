@@ -739,7 +739,6 @@ impl<F: Front> Core<F> {
             })
             .min(cpu);
         let run = cpu.saturating_sub(boot) + waited;
-        target.learn(cpu);
         let Rest {
             mut response,
             log_tail,

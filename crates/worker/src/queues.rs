@@ -49,6 +49,7 @@ impl Intake<'_> {
     /// Queues a request, or gives it back with the reason why not.
     pub fn submit(&mut self, invocation: Box<Invocation>) -> Result<(), (Box<Invocation>, Refusal)> {
         let queues = &mut *self.queues;
+        invocation.target.arrived(queues.core, self.now);
         let load = invocation.target.load(queues.shared.is_draining());
         let (now, job) = (queues.time(self.now), queues.job(&invocation));
         match queues.policy.admit(now, &job, &load) {
@@ -120,13 +121,15 @@ impl Queues {
     fn job(&self, invocation: &Invocation) -> Job {
         let arrived = self.time(invocation.arrived);
         let target = &invocation.target;
+        let estimate = target.estimate();
         Job {
             arrived,
             enqueued: arrived,
             expires: arrived.after(target.grant.limits.timeout),
             ran: Duration::ZERO,
-            estimate: target.mean(),
-            waits: Duration::ZERO,
+            estimate: estimate.run,
+            waits: estimate.waits,
+            spread: estimate.spread(),
             deadline: target.claim.deadline.map(|deadline| arrived.after(deadline)),
             priority: target.claim.priority,
             tenant: target.party(),

@@ -1,16 +1,20 @@
 //! What is invoked: one function version as the worker sees it, with the two counters that hold its limits.
 
 use crate::{Invocation, gate::Gate};
-use contract::{Claim, Grant, Image, Load, Party, Refusal, Services};
+use contract::{Claim, CoreId, Grant, Image, Load, Party, Refusal, Services};
 use std::{
     fmt,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
-use telemetry::{logs::FunctionLog, metrics::FunctionMetrics};
+use telemetry::{
+    logs::FunctionLog,
+    metrics::{FunctionMetrics, Sample},
+    usage::{Estimate, Recorder},
+};
 use tenants::{Allowance, Share};
 
 /// One function version, shared by all cores.
@@ -31,8 +35,7 @@ pub struct Target {
     gate: Gate<Box<Invocation>>,
     /// Requests admitted and without a sandbox.
     queued: AtomicU32,
-    /// Moving average of the run time, in nanoseconds.
-    mean: AtomicU64,
+    usage: Arc<Recorder>,
 }
 
 /// Gives the image of a version, or says why there is none. May block for long.
@@ -56,6 +59,8 @@ pub struct TargetOptions {
     pub log: Arc<FunctionLog>,
     /// Where its measurements go.
     pub metrics: Arc<FunctionMetrics>,
+    /// Where what its requests use goes, and where what they will use comes from.
+    pub usage: Arc<Recorder>,
 }
 
 impl fmt::Debug for Target {
@@ -78,6 +83,7 @@ impl Target {
             claim,
             log,
             metrics,
+            usage,
         } = options;
         Self {
             gate: Gate::new(grant.limits.concurrency),
@@ -92,7 +98,7 @@ impl Target {
             metrics,
             retired: AtomicBool::new(false),
             queued: AtomicU32::new(0),
-            mean: AtomicU64::new(0),
+            usage,
         }
     }
 
@@ -125,9 +131,20 @@ impl Target {
         &self.grant
     }
 
-    /// Where its measurements go.
-    pub fn metrics(&self) -> &Arc<FunctionMetrics> {
-        &self.metrics
+    /// Records a request. Only the thread of `core` may call this.
+    pub fn record(&self, core: CoreId, sample: &Sample) {
+        self.metrics.record(core, sample);
+        self.usage.record(core, sample);
+    }
+
+    /// A request of it was read.
+    pub(crate) fn arrived(&self, core: CoreId, now: Instant) {
+        self.usage.arrived(core, now);
+    }
+
+    /// What its next request is expected to take.
+    pub(crate) fn estimate(&self) -> Estimate {
+        self.usage.estimate()
     }
 
     /// What its tenant may use, if that has quotas.
@@ -188,7 +205,7 @@ impl Target {
         share.map(Some).map_err(|quota| Refusal::Quota {
             quota,
             // Until one of its tenant's functions has ended, which nobody knows.
-            retry_after: self.mean(),
+            retry_after: self.estimate().service,
         })
     }
 
@@ -211,17 +228,5 @@ impl Target {
     #[expect(clippy::vec_box, reason = "they go on as boxes")]
     pub(crate) fn take_held(&self) -> Vec<Box<Invocation>> {
         self.gate.sweep(|_| true)
-    }
-
-    pub(crate) fn mean(&self) -> Duration {
-        Duration::from_nanos(self.mean.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn learn(&self, ran: Duration) {
-        let ran = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let mean = self.mean.load(Ordering::Relaxed);
-        // Racing cores may lose an update: it is an estimate.
-        let next = if mean == 0 { ran } else { mean - mean / 8 + ran / 8 };
-        self.mean.store(next, Ordering::Relaxed);
     }
 }

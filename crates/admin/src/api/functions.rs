@@ -44,8 +44,11 @@ pub(crate) async fn describe(
         let key = triggers::key(&id.application.to_string(), id.function.as_str(), &schedule.when);
         schedule.next = context.state.agenda.next(&key).map(triggers::rfc3339);
     }
+    let history = version.history();
+    let seen = history.requests > 0 || history.gap.mean().is_some();
     Ok(Json(wire::FunctionDetail {
         function,
+        usage: seen.then(|| (&history).into()),
         versions: found
             .versions
             .values()

@@ -72,8 +72,58 @@ pub struct FunctionDetail {
     /// The function, and the version that was asked for.
     #[serde(flatten)]
     pub function: Function,
+    /// What requests to the version that was asked for use; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
     /// The versions that are kept, newest first.
     pub versions: Vec<Version>,
+}
+
+/// What requests to a version use. What is an hour old weighs half as much as what is new, so it follows change; it survives
+/// restarts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Usage {
+    /// Requests that had a sandbox, since the version was deployed.
+    pub requests: u64,
+    /// Requests that came in a second, of late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "12.5")]
+    pub rate: Option<String>,
+    /// From one arrival to the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Spread>,
+    /// Time on a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Spread>,
+    /// Time that it waited for something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Spread>,
+    /// A sandbox's largest memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Spread>,
+    /// Bodies of requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Spread>,
+    /// Bodies of responses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Spread>,
+}
+
+/// How times or sizes are distributed. Quantiles are at most a quarter too large.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Spread {
+    /// The mean.
+    #[schema(example = "1.52ms")]
+    pub mean: String,
+    /// What half of all do not exceed.
+    #[schema(example = "1.31ms")]
+    pub p50: String,
+    /// What nine of ten do not exceed.
+    #[schema(example = "2.62ms")]
+    pub p90: String,
+    /// What 99 of a hundred do not exceed.
+    #[schema(example = "10.4ms")]
+    pub p99: String,
 }
 
 /// One version of a function.
@@ -229,6 +279,61 @@ impl From<&registry::Settings> for Settings {
     }
 }
 
+impl Spread {
+    fn of(distribution: &registry::Distribution, shown: impl Fn(f64) -> String) -> Option<Self> {
+        #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+        let quantile = |part| Some(shown(distribution.quantile(part)? as f64));
+        Some(Self {
+            mean: shown(distribution.mean()?),
+            p50: quantile(0.5)?,
+            p90: quantile(0.9)?,
+            p99: quantile(0.99)?,
+        })
+    }
+}
+
+/// A number in the largest of some units of which it has at least one, with three digits.
+fn in_unit(value: f64, units: &[(&str, f64)]) -> String {
+    let largest = units.iter().find(|(_, scale)| value >= *scale).or(units.last());
+    let (name, scale) = largest.copied().unwrap_or(("", 1.0));
+    let value = value / scale;
+    match value {
+        10.0..100.0 => format!("{value:.1}{name}"),
+        0.005..10.0 => format!("{value:.2}{name}"),
+        _ => format!("{value:.0}{name}"),
+    }
+}
+
+fn duration(ticks: f64) -> String {
+    let units = [("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)];
+    in_unit(registry::ticks(ticks).as_secs_f64(), &units)
+}
+
+fn size(bytes: f64) -> String {
+    let units = [
+        ("GiB", 1073741824.0),
+        ("MiB", 1048576.0),
+        ("KiB", 1024.0),
+        ("B", 1.0),
+    ];
+    in_unit(bytes, &units)
+}
+
+impl From<&registry::History> for Usage {
+    fn from(history: &registry::History) -> Self {
+        Self {
+            requests: history.requests,
+            rate: history.rate().map(|rate| in_unit(rate, &[("", 1.0)])),
+            gap: Spread::of(&history.gap, duration),
+            run: Spread::of(&history.run, duration),
+            waits: Spread::of(&history.waits, duration),
+            memory: Spread::of(&history.memory, size),
+            received: Spread::of(&history.received, size),
+            sent: Spread::of(&history.sent, size),
+        }
+    }
+}
+
 impl From<&registry::Version> for Version {
     fn from(version: &registry::Version) -> Self {
         Self {
@@ -236,5 +341,25 @@ impl From<&registry::Version> for Version {
             created: time(version.created),
             code: version.code,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_have_three_digits() {
+        // A tick is 128 ns.
+        let millis = |n: f64| duration(n * 1e6 / 128.0);
+        let shown = [0.0, 0.0012, 1.234, 12.345, 123.45, 1234.5, 90_000.0, 7_200_000.0].map(millis);
+        assert_eq!(
+            shown,
+            [
+                "0us", "1.20us", "1.23ms", "12.3ms", "123ms", "1.23s", "1.50m", "2.00h"
+            ]
+        );
+        let shown = [0.0, 1.0, 1023.0, 65536.0, 1.5 * 1048576.0].map(size);
+        assert_eq!(shown, ["0B", "1.00B", "1023B", "64.0KiB", "1.50MiB"]);
     }
 }

@@ -162,7 +162,7 @@ pub(super) static TRAFFIC: Scale = Scale::new(
 
 /// A duration as a histogram keeps it.
 #[inline]
-pub(super) fn nanos(duration: Duration) -> u64 {
+pub(crate) fn nanos(duration: Duration) -> u64 {
     duration
         .as_secs()
         .saturating_mul(1_000_000_000)

@@ -36,7 +36,8 @@ pub(crate) use exposition::{Series, Value};
 
 use cell::Tally;
 use contract::{CoreId, FunctionId, Name};
-use histogram::{Histogram, MEMORY, SharedHistogram, Shown, Snapshot, TIME, TRAFFIC, Unit, nanos};
+pub(crate) use histogram::nanos;
+use histogram::{Histogram, MEMORY, SharedHistogram, Shown, Snapshot, TIME, TRAFFIC, Unit};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeMap,
@@ -316,6 +317,11 @@ impl Metrics {
     /// counters know how to take.
     pub fn forget(&self, function: &FunctionId) {
         self.functions.write().remove(function);
+    }
+
+    /// How many cores it was made for.
+    pub fn cores(&self) -> usize {
+        self.cores.len()
     }
 
     /// What a core counts; `None` for a core that [`Metrics::new`] was not told of.

@@ -39,6 +39,7 @@ use std::{
 use telemetry::{
     logs::{LogOptions, Logs},
     metrics::{Metrics, Start},
+    usage::Recorder,
 };
 
 /// Long enough that it only ends when something is lost.
@@ -569,6 +570,7 @@ impl Functions {
             }),
             reuse,
             claim: Claim::default(),
+            usage: Arc::new(Recorder::new(0)),
         }));
         Function {
             target,
