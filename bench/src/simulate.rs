@@ -142,6 +142,7 @@ fn arrive(random: &mut StdRng, drawn: &[Drawn], load: f64, bursts: bool) -> Resu
             at: Time::default().after(Duration::from_secs_f64(shown)),
             length: Duration::from_secs_f64(one.length).max(Duration::from_nanos(1)),
             estimate: Duration::from_secs_f64(means[&one.function]),
+            spread: Duration::ZERO,
             tenant: Party::default(),
             deadline: None,
             priority: 0,

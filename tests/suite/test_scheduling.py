@@ -55,6 +55,71 @@ def test_what_cannot_be_in_time_is_refused_at_once(make_node):
             assert int(answer.headers["Retry-After"]) >= 1
 
 
+def test_what_has_become_too_late_is_not_run(make_node):
+    """Admission believes that there is time; when its turn comes there is none."""
+    node = make_node(config='quantum = "1s"\n')
+    hurried = {"deadline": "400ms", "timeout": "60s", "cpu_time": "30s"}
+    app = node.deploy("surprise", {"burn": ("burn", hurried)})
+    for _ in range(20):
+        assert app.call("burn", rest="?n=1000").status == 200
+    with ThreadPoolExecutor(9) as clients:
+        # It was expected to take no time, and its deadline is the first: nothing goes before it.
+        long = clients.submit(app.call, "burn", rest="?n=2000000000")
+        eventually(lambda: node.metrics()['millpond_sandboxes{core="0"}'] >= 1, "it has a sandbox")
+        late = list(clients.map(lambda _: app.call("burn", rest="?n=1000"), range(8)))
+        assert long.result().status == 200, "what has begun is answered, if late"
+    for answer in late:
+        answer.problem(429, "limit-deadline")
+        assert int(answer.headers["Retry-After"]) >= 1
+        assert answer.timing["run"] == 0
+
+
+def test_what_is_answered_under_overload_is_in_time(make_node):
+    """Whoever is taken has waited less than its deadline; the others were told so at once or in their turn."""
+    node = make_node()
+    app = node.deploy("crowd", {"burn": ("burn", {"deadline": "150ms"})})
+    query = "?n=10000000"
+    for _ in range(5):
+        app.call("burn", rest=query)
+    with ThreadPoolExecutor(48) as clients:
+        answers = list(clients.map(lambda _: app.call("burn", rest=query), range(384)))
+    served = [answer for answer in answers if answer.status == 200]
+    refused = [answer for answer in answers if answer.status != 200]
+    assert served and refused
+    for answer in refused:
+        answer.problem(429, "limit-deadline")
+    late = [answer for answer in served if answer.timing["queue"] > 150]
+    # One that was interrupted by arrivals may have waited again after its begin.
+    assert len(late) <= len(served) // 10, [answer.timing for answer in late]
+
+
+def test_a_history_is_shown_and_survives(make_node):
+    node = make_node()
+    app = node.deploy("past", {"burn": "burn", "ping": "ping"})
+
+    def usage(name):
+        return node.control("GET", f"/v1/functions/past.{name}").document.get("usage")
+
+    assert usage("burn") is None
+    for _ in range(10):
+        assert app.call("burn", rest="?n=1000000").status == 200
+    eventually(lambda: (usage("burn") or {}).get("requests") == 10, "all are in the history")
+    before = usage("burn")
+    assert set(before) >= {"run", "waits", "memory", "received", "sent", "gap"}
+    assert set(before["run"]) == {"mean", "p50", "p90", "p99"}
+    shown = node.cli("describe", "past.burn").stdout.decode()
+    assert "usage:" in shown and "p99:" in shown
+    node.stop()
+    node.start()
+    after = usage("burn")
+    assert after["requests"] == 10
+    assert after["run"]["mean"] == before["run"]["mean"]
+    assert usage("ping") is None
+    node.control("DELETE", "/v1/functions/past.burn")
+    app = node.deploy("past", {"burn": "burn", "ping": "ping"})
+    assert usage("burn") is None
+
+
 def deploy(who, name, functions):
     """As `Node.deploy`, by a tenant."""
     manifest, code = {"application": {"name": name}, "function": {}}, {}

@@ -108,7 +108,7 @@ pub enum Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It would not be answered by its deadline.
+    /// It would not be answered by its deadline: said when it comes, or when its turn has come too late.
     TooLate {
         /// Worth trying again after.
         retry_after: Duration,
@@ -175,6 +175,8 @@ pub trait Policy: Send {
     fn put(&mut self, now: Time, job: &Job, ticket: Ticket);
     /// Takes out the job that is to run now.
     fn take(&mut self, now: Time) -> Option<Turn>;
+    /// Why a fresh job that was taken is not begun, if it is not worth that any more.
+    fn overdue(&self, now: Time, job: &Job) -> Option<Refusal>;
     /// Takes out a fresh job that another core may have, the most urgent first.
     fn give(&mut self) -> Option<Ticket>;
     /// Told after each turn; writes what ran into the job.

@@ -15,12 +15,14 @@
 
 mod order;
 mod ordered;
+mod pace;
 mod ready;
 mod shares;
 pub mod simulation;
 
 pub use order::{Deadline, Order, Rank, RoundRobin, Shortest, left};
 pub use ordered::Ordered;
+pub use pace::Pace;
 pub use shares::Shares;
 
 use contract::{Load, Policy};

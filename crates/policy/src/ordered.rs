@@ -25,16 +25,37 @@ impl<O: Order> Ordered<O> {
         }
     }
 
-    /// When a job would have been answered that came in now.
-    fn done(&self, now: Time, job: &Job, load: &Load) -> Time {
-        let ahead = self.ready.ahead_of(self.order.rank(job));
+    /// By how much a job that came now would miss its deadline.
+    fn late(&self, now: Time, job: &Job, deadline: Time, load: &Load) -> Duration {
         // Those that wait for their function's places come before it, too, and are in no core's queue.
-        let held = job.estimate.saturating_mul(load.held) / load.concurrency.max(1);
-        let share = f64::from(load.share.max(f32::EPSILON));
-        let core = (ahead + held + job.estimate).as_secs_f64() / share;
-        now.after(Duration::try_from_secs_f64(core).unwrap_or(Duration::MAX))
-            .after(job.waits)
+        let held = job.estimate.saturating_add(job.waits).saturating_mul(load.held) / load.concurrency.max(1);
+        let share = f64::from(load.share.clamp(f32::EPSILON, 1.0));
+        let left = deadline.since(now).as_secs_f64() - (job.waits + reserve(job)).as_secs_f64();
+        let enough = left * share - (held + job.estimate).as_secs_f64();
+        let bound = Duration::try_from_secs_f64(enough).unwrap_or(Duration::ZERO);
+        let ahead = self.ready.ahead_of(self.order.rank(job), bound).as_secs_f64();
+        // What is less than none, or than a nanosecond, is none.
+        let late = ((ahead - enough) / share).min(Duration::MAX.as_secs_f64() / 2.0);
+        Duration::try_from_secs_f64(late).unwrap_or(Duration::ZERO)
     }
+}
+
+/// What a job is expected to take if nothing comes before it.
+fn alone(job: &Job) -> Duration {
+    job.estimate.saturating_add(job.waits)
+}
+
+/// What is kept back for a job that may take longer than expected: so much that nearly all of its kind are in time, as long as that
+/// leaves half of what its deadline gives them to wait in.
+fn reserve(job: &Job) -> Duration {
+    let deadline = job.deadline.unwrap_or(job.arrived);
+    let slack = deadline.since(job.arrived).saturating_sub(alone(job));
+    job.spread.min(slack / 2)
+}
+
+/// Whether a job would miss its deadline though nothing came before it.
+fn is_hopeless(job: &Job, deadline: Time) -> bool {
+    alone(job) > deadline.since(job.arrived)
 }
 
 /// Until as much has ended as would let one more in.
@@ -50,8 +71,10 @@ impl<O: Order> Policy for Ordered<O> {
         if admitted >= load.concurrency.saturating_add(load.queue) {
             return Admission::Refuse(Refusal::QueueFull { retry_after: RETRY });
         }
-        if let Some(deadline) = job.deadline {
-            let late = self.done(now, job, load).since(deadline);
+        // Where every request seems to take too long, one at a time is let in, or nobody would learn when that has changed.
+        let probes = |deadline| admitted == 0 && is_hopeless(job, deadline);
+        if let Some(deadline) = job.deadline.filter(|deadline| !probes(*deadline)) {
+            let late = self.late(now, job, deadline, load);
             if !late.is_zero() {
                 return Admission::Refuse(Refusal::TooLate { retry_after: late });
             }
@@ -71,6 +94,17 @@ impl<O: Order> Policy for Ordered<O> {
         let ticket = self.ready.take()?;
         let quantum = self.order.quantum(self.quantum, self.ready.shortest());
         Some(Turn { ticket, quantum })
+    }
+
+    fn overdue(&self, now: Time, job: &Job) -> Option<Refusal> {
+        let deadline = job.deadline?;
+        let needed = if is_hopeless(job, deadline) {
+            Duration::ZERO
+        } else {
+            alone(job) + reserve(job)
+        };
+        let late = now.after(needed).since(deadline);
+        (!late.is_zero()).then_some(Refusal::TooLate { retry_after: late })
     }
 
     fn give(&mut self) -> Option<Ticket> {

@@ -11,6 +11,10 @@ pub(crate) struct Ready {
     begun: BinaryHeap<Reverse<Entry>>,
     serial: u64,
     lengths: Lengths,
+    /// All that is left of all.
+    work: Duration,
+    /// No job has come after this one since there were none.
+    last: Option<Rank>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +43,9 @@ impl Ready {
             index,
             left,
         }));
+        self.work += left;
         self.lengths.add(left);
+        self.last = self.last.max(Some(rank));
     }
 
     pub(crate) fn take(&mut self) -> Option<Ticket> {
@@ -52,22 +58,42 @@ impl Ready {
             return self.give();
         }
         let Reverse(Entry { index, left, .. }) = self.begun.pop()?;
-        self.lengths.remove(left);
+        self.gone(left);
         Some(Ticket::Begun(index))
     }
 
     /// The first of those without a sandbox.
     pub(crate) fn give(&mut self) -> Option<Ticket> {
         let Reverse(Entry { index, left, .. }) = self.fresh.pop()?;
-        self.lengths.remove(left);
+        self.gone(left);
         Some(Ticket::Fresh(index))
     }
 
-    /// The work that comes before a job of this rank.
-    pub(crate) fn ahead_of(&self, rank: Rank) -> Duration {
-        let all = self.fresh.iter().chain(&self.begun);
-        let ahead = all.filter(|Reverse(entry)| entry.rank <= rank);
-        ahead.map(|Reverse(entry)| entry.left).sum()
+    fn gone(&mut self, left: Duration) {
+        self.work -= left;
+        self.lengths.remove(left);
+        if self.len() == 0 {
+            self.last = None;
+        }
+    }
+
+    /// The work that comes before a job of this rank. Where that is not more than `enough`, something that is not more either; where
+    /// it is, at least something that is more.
+    pub(crate) fn ahead_of(&self, rank: Rank, enough: Duration) -> Duration {
+        // Nearly always one of both: under light load everything fits, and under heavy load who comes last runs last.
+        if self.work <= enough || self.last <= Some(rank) {
+            return self.work;
+        }
+        let mut ahead = Duration::ZERO;
+        for Reverse(entry) in self.fresh.iter().chain(&self.begun) {
+            if entry.rank <= rank {
+                ahead += entry.left;
+                if ahead > enough {
+                    break;
+                }
+            }
+        }
+        ahead
     }
 
     /// How long the shortest takes, within a factor of two; none if nothing waits of which anything is known.

@@ -8,7 +8,7 @@
 //! to others is theirs, but for a short burst.
 
 use crate::SHORTEST_QUANTUM;
-use contract::{Admission, Job, Load, Party, Policy, Stop, Ticket, Time, Turn};
+use contract::{Admission, Job, Load, Party, Policy, Refusal, Stop, Ticket, Time, Turn};
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 /// See the module's introduction.
@@ -162,6 +162,10 @@ impl<P: Policy + Clone> Policy for Shares<P> {
             turn.quantum.min(fair).max(SHORTEST_QUANTUM)
         });
         Some(Turn { quantum, ..turn })
+    }
+
+    fn overdue(&self, now: Time, job: &Job) -> Option<Refusal> {
+        self.empty.overdue(now, job)
     }
 
     fn give(&mut self) -> Option<Ticket> {

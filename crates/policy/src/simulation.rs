@@ -1,6 +1,7 @@
 //! A discrete-event simulation of a node's workers, with the policies that they use: jobs of known lengths on cores that
 //! read, run for a quantum, and give to others what they have not begun, as `worker::Core` does.
 
+use crate::Pace;
 use contract::{Admission, Job, Load, Party, Policy, Stop, Ticket, Time};
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -13,6 +14,8 @@ pub struct Arrival {
     pub length: Duration,
     /// What is known of its length when it comes; zero if nothing is.
     pub estimate: Duration,
+    /// How much longer it may take.
+    pub spread: Duration,
     /// Whose it is.
     pub tenant: Party,
     /// How soon it wants its answer.
@@ -24,7 +27,7 @@ pub struct Arrival {
 /// What a worker's own work takes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs {
-    /// To read a request and to answer it.
+    /// To read a request and to answer it, if only with a refusal.
     pub request: Duration,
     /// To run one after another: the begin of a turn.
     pub turn: Duration,
@@ -37,7 +40,7 @@ pub struct Costs {
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was refused when it came.
+    /// It was refused when it came, or when its turn came too late.
     Refused,
     /// It ended then.
     Ended(Time),
@@ -48,6 +51,10 @@ struct Core {
     /// Requests that have come and are not read.
     inbox: Vec<u32>,
     running: Option<Running>,
+    pace: Pace,
+    /// Since when, and what has been done for no job since.
+    noted: Time,
+    other: Duration,
     /// Distinguishes the end of a turn from that which was planned before an interruption.
     turn: u64,
 }
@@ -98,6 +105,9 @@ pub fn run(
         policy: policy(),
         inbox: Vec::new(),
         running: None,
+        pace: Pace::default(),
+        noted: Time::default(),
+        other: Duration::ZERO,
         turn: 0,
     };
     let mut simulation = Simulation {
@@ -133,7 +143,7 @@ fn job(arrival: &Arrival) -> Job {
         ran: Duration::ZERO,
         estimate: arrival.estimate,
         waits: Duration::ZERO,
-        spread: Duration::ZERO,
+        spread: arrival.spread,
         deadline: arrival.deadline.map(|deadline| arrival.at.after(deadline)),
         priority: arrival.priority,
         tenant: arrival.tenant,
@@ -187,6 +197,10 @@ impl Simulation {
     fn act(&mut self, now: Time, index: usize) {
         let mut free = now;
         let core = &mut self.cores[index];
+        let wanted = !core.policy.is_empty();
+        core.pace
+            .note(now.since(core.noted), std::mem::take(&mut core.other), wanted);
+        core.noted = now;
         for n in std::mem::take(&mut core.inbox) {
             free = free.after(self.costs.request);
             let job = &self.jobs[n as usize];
@@ -196,7 +210,7 @@ impl Simulation {
                 concurrency: u32::MAX / 2,
                 queue: 0,
                 held: 0,
-                share: 1.0,
+                share: core.pace.share(),
                 draining: false,
             };
             let full = self.costs.queue.is_some_and(|queue| load.queued >= queue);
@@ -206,8 +220,22 @@ impl Simulation {
                 core.policy.put(now, job, Ticket::Fresh(n));
             }
         }
-        let next = core.policy.take(now).map(|turn| (turn.ticket, turn.quantum));
-        let next = next.or_else(|| self.steal(now, index));
+        let mut next;
+        loop {
+            next = self.cores[index]
+                .policy
+                .take(free)
+                .map(|turn| (turn.ticket, turn.quantum));
+            next = next.or_else(|| self.steal(free, index));
+            let Some((Ticket::Fresh(n), _)) = next else { break };
+            let (policy, job) = (&mut self.cores[index].policy, &mut self.jobs[n as usize]);
+            if policy.overdue(free, job).is_none() {
+                break;
+            }
+            policy.charge(free, job, Duration::ZERO, Stop::Ended);
+            self.outcomes[n as usize] = Some(Outcome::Refused);
+        }
+        self.cores[index].other = free.since(now) + self.costs.turn;
         if let Some((Ticket::Fresh(n) | Ticket::Begun(n), quantum)) = next {
             let begun = free.after(self.costs.turn);
             let ends = begun.after(quantum.min(self.left[n as usize]));

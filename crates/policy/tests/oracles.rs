@@ -6,6 +6,8 @@ use millpond_policy::{
     simulation::{self, Arrival, Costs, Outcome},
 };
 use proptest::{collection::vec, prelude::*};
+use rand::{SeedableRng as _, rngs::StdRng};
+use rand_distr::{Distribution as _, Exp, LogNormal};
 use std::time::Duration;
 
 fn micros(n: u64) -> Duration {
@@ -28,6 +30,7 @@ fn arrival(at_micros: u64, length: u64) -> Arrival {
         at: at(at_micros),
         length: micros(length),
         estimate: micros(length),
+        spread: Duration::ZERO,
         tenant: Party::default(),
         deadline: None,
         priority: 0,
@@ -370,4 +373,142 @@ fn a_tenant_that_lies_harms_itself_alone() {
             }
         }
     }
+}
+
+/// Requests that come at random, `load` times as many as a core can serve, of log-normal lengths whose standard deviation is half of their mean.
+fn overload(load: f64, seconds: f64, mean: Duration, deadline: Duration) -> Vec<Arrival> {
+    let mut random = StdRng::seed_from_u64(7);
+    let sigma = 1.25f64.ln().sqrt();
+    let length = LogNormal::new(mean.as_secs_f64().ln() - sigma * sigma / 2.0, sigma).unwrap();
+    let gap = Exp::new(load / mean.as_secs_f64()).unwrap();
+    let mut now = 0.0;
+    let mut arrivals = Vec::new();
+    while now < seconds {
+        now += gap.sample(&mut random);
+        arrivals.push(Arrival {
+            at: Time::default().after(Duration::from_secs_f64(now)),
+            length: Duration::from_secs_f64(length.sample(&mut random)),
+            estimate: mean,
+            spread: mean * 3 / 2,
+            tenant: Party::default(),
+            deadline: Some(deadline),
+            priority: 0,
+        });
+    }
+    arrivals
+}
+
+/// Past saturation as much is served in time as at the peak, and nearly all that is served is in time: what comes too much is
+/// refused when it comes, for a few microseconds each.
+#[test]
+fn goodput_is_flat_past_saturation() {
+    const SECONDS: f64 = 20.0;
+    let (mean, deadline) = (micros(2000), micros(50_000));
+    let costs = Costs {
+        request: micros(5),
+        turn: micros(1),
+        notice: Some(micros(50)),
+        queue: Some(4096),
+    };
+    let served = |load: f64| {
+        let arrivals = overload(load, SECONDS, mean, deadline);
+        let report = simulation::run(&arrivals, 1, costs, || Kind::Deadline.policy(QUANTUM));
+        let mut took: Vec<_> = arrivals
+            .iter()
+            .zip(&report.outcomes)
+            .filter_map(|(arrival, outcome)| match outcome {
+                Outcome::Ended(end) => Some(end.since(arrival.at)),
+                Outcome::Refused => None,
+            })
+            .collect();
+        took.sort_unstable();
+        let in_time = took.partition_point(|took| *took <= deadline);
+        let slowest = took[took.len() * 99 / 100];
+        (in_time as f64 / SECONDS, slowest)
+    };
+    let loads = [0.5, 0.8, 0.9, 1.0, 1.2, 2.0, 5.0, 10.0].map(|load| (load, served(load)));
+    let peak = loads.iter().map(|(_, (goodput, _))| *goodput).fold(0.0, f64::max);
+    for (load, (goodput, slowest)) in loads {
+        println!("load {load}: {goodput:.0} in time each second, p99 {slowest:?}");
+        assert!(slowest <= deadline, "load {load}: {slowest:?}");
+        assert!(
+            load < 1.0 || goodput >= 0.95 * peak,
+            "load {load}: {goodput} of {peak}"
+        );
+    }
+}
+
+/// A function that seems to take longer than its deadline is tried now and then, and never crowded.
+#[test]
+fn what_seems_hopeless_is_tried_one_at_a_time() {
+    let mut policy = Kind::Deadline.policy(QUANTUM);
+    let hopeless = Job {
+        estimate: micros(2000),
+        deadline: Some(at(1000)),
+        ..job(Time(0), Party::default())
+    };
+    assert_eq!(policy.admit(Time(0), &hopeless, &idle()), Admission::Run);
+    assert_eq!(policy.overdue(at(999), &hopeless), None);
+    assert!(policy.overdue(at(1001), &hopeless).is_some());
+    let busy = Load {
+        running: 1,
+        concurrency: 8,
+        ..idle()
+    };
+    let refused = Refusal::TooLate {
+        retry_after: micros(1000),
+    };
+    assert_eq!(
+        policy.admit(Time(0), &hopeless, &busy),
+        Admission::Refuse(refused)
+    );
+}
+
+/// What varies is begun as long as nearly all of its kind would be in time.
+#[test]
+fn what_varies_gets_a_reserve() {
+    let mut policy = Kind::Deadline.policy(QUANTUM);
+    let wanted = |spread| Job {
+        estimate: micros(100),
+        spread: micros(spread),
+        deadline: Some(at(1000)),
+        ..job(Time(0), Party::default())
+    };
+    assert_eq!(policy.overdue(at(900), &wanted(0)), None);
+    let late = |micros_late| {
+        Some(Refusal::TooLate {
+            retry_after: micros(micros_late),
+        })
+    };
+    assert_eq!(policy.overdue(at(900), &wanted(200)), late(200));
+    // However much it varies, half of what is left of its deadline is there to wait in.
+    assert_eq!(policy.overdue(at(450), &wanted(100_000)), None);
+    assert_eq!(policy.overdue(at(451), &wanted(100_000)), late(1));
+    assert_eq!(policy.admit(at(450), &wanted(100_000), &idle()), Admission::Run);
+    assert_eq!(
+        policy.overdue(
+            at(900),
+            &Job {
+                deadline: None,
+                ..wanted(200)
+            }
+        ),
+        None
+    );
+    // A core that has only half of its time for guests needs twice as long for what comes before.
+    policy.put(Time(0), &wanted(0), Ticket::Fresh(0));
+    policy.put(Time(0), &wanted(0), Ticket::Fresh(1));
+    let half = |share| Load {
+        share,
+        concurrency: 8,
+        ..idle()
+    };
+    assert_eq!(policy.admit(at(600), &wanted(0), &half(1.0)), Admission::Run);
+    let refused = Refusal::TooLate {
+        retry_after: micros(200),
+    };
+    assert_eq!(
+        policy.admit(at(600), &wanted(0), &half(0.5)),
+        Admission::Refuse(refused)
+    );
 }

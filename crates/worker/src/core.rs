@@ -257,7 +257,9 @@ impl<F: Front> Core<F> {
         self.metrics.sandboxes.set(count(live + self.warm.len()));
         self.metrics.runnable.set(count(self.queues.len()));
         self.metrics.parked.set(count(self.parked));
-        self.metrics.busy(begun.elapsed());
+        let busy = begun.elapsed();
+        self.metrics.busy(busy);
+        self.queues.turned(begun + busy, busy);
         Ok(())
     }
 
@@ -411,6 +413,12 @@ impl<F: Front> Core<F> {
 
     /// Begins a request, if it may have a place of its function's and there is a sandbox for it.
     fn begin(&mut self, invocation: Box<Invocation>, job: Job, quantum: Duration, now: Instant) -> Instant {
+        if let Some(refusal) = self.queues.overdue(now, &job) {
+            self.queues.forgo(now, job);
+            invocation.target.unqueue();
+            self.refuse(*invocation, Failure::Refused(refusal), now);
+            return now;
+        }
         match self.live(invocation, job, now) {
             Some(live) => {
                 let place = self.live.vacant_key();

@@ -5,8 +5,9 @@
 //! nearly everything that its core could run, others find work without asking, and a queue of pings costs hardly any deque.
 
 use crate::{Invocation, Shared, shared::Seat};
-use contract::{Admission, CoreId, Job, Policy, Refusal, Stop, Ticket, Time};
+use contract::{Admission, CoreId, Job, Load, Policy, Refusal, Stop, Ticket, Time};
 use crossbeam_deque::Worker as Deque;
+use policy::Pace;
 use slab::Slab;
 use std::{
     collections::VecDeque,
@@ -50,7 +51,10 @@ impl Intake<'_> {
     pub fn submit(&mut self, invocation: Box<Invocation>) -> Result<(), (Box<Invocation>, Refusal)> {
         let queues = &mut *self.queues;
         invocation.target.arrived(queues.core, self.now);
-        let load = invocation.target.load(queues.shared.is_draining());
+        let load = Load {
+            share: queues.pace.share(),
+            ..invocation.target.load(queues.shared.is_draining())
+        };
         let (now, job) = (queues.time(self.now), queues.job(&invocation));
         match queues.policy.admit(now, &job, &load) {
             Admission::Refuse(refusal) => Err((invocation, refusal)),
@@ -86,6 +90,10 @@ pub(crate) struct Queues {
     pub(crate) retry: Instant,
     /// The longest mean run time among what was queued lately.
     mean: Duration,
+    pace: Pace,
+    /// Since when, and how long guests have run since.
+    noted: Instant,
+    ran: Duration,
 }
 
 impl Queues {
@@ -105,6 +113,9 @@ impl Queues {
             starved: VecDeque::new(),
             retry: Instant::now(),
             mean: Duration::ZERO,
+            pace: Pace::default(),
+            noted: Instant::now(),
+            ran: Duration::ZERO,
         }
     }
 
@@ -171,7 +182,22 @@ impl Queues {
     }
 
     pub(crate) fn charge(&mut self, now: Instant, job: &mut Job, ran: Duration, stop: Stop) {
+        self.ran += ran;
         self.policy.charge(self.time(now), job, ran, stop);
+    }
+
+    /// A turn of the core's loop has ended in which it was busy for so long.
+    pub(crate) fn turned(&mut self, now: Instant, busy: Duration) {
+        let other = busy.saturating_sub(std::mem::take(&mut self.ran));
+        let passed = now.saturating_duration_since(self.noted);
+        self.pace.note(passed, other, !self.is_empty());
+        self.noted = now;
+    }
+
+    /// Why a request that was taken is not begun, if it would be answered too late.
+    pub(crate) fn overdue(&self, now: Instant, job: &Job) -> Option<Refusal> {
+        job.deadline?;
+        self.policy.overdue(self.time(now), job)
     }
 
     /// What was taken did not run.
