@@ -426,12 +426,12 @@ def quota(make_node, **quotas):
 
 @elsewhere("quota-concurrency")
 def _(make_node, tmp_path):
-    return quota(make_node, concurrency=1)
+    return quota(make_node, concurrency=1, queue=0)
 
 
 @elsewhere("quota-memory")
 def _(make_node, tmp_path):
-    return quota(make_node, memory="8MiB")
+    return quota(make_node, memory="8MiB", queue=0)
 
 
 @elsewhere("quota-rate")

@@ -535,7 +535,7 @@ def used(node, tenant="acme"):
     return node.control("GET", f"/v1/tenants/{tenant}").document["used"]
 
 
-@pytest.mark.parametrize("quota, code", [({"concurrency": 3}, "quota-concurrency"), ({"memory": "24MiB"}, "quota-memory")])
+@pytest.mark.parametrize("quota, code", [({"concurrency": 3, "queue": 0}, "quota-concurrency"), ({"memory": "24MiB", "queue": 0}, "quota-memory")])
 def test_sandboxes_are_limited_exactly_and_only_ones_own(make_node, quota, code):
     node = make_node(token=OPERATOR)
     acme, rival = make_tenant(node, "acme", **quota), make_tenant(node, "rival")

@@ -219,7 +219,7 @@ impl Dispatcher {
         let tenant = version.function.tenant().and_then(|name| directory.tenant(name));
         Arc::new(Target::new(TargetOptions {
             services: (!services.is_empty()).then(|| Arc::new(services)),
-            allowance: tenant.map(|tenant| tenant.allowance.clone()),
+            tenancy: tenant.map(|tenant| self.shared.tenancy(&tenant.allowance)),
             grant: version.grant.clone(),
             load: Box::new(move || its.image().cloned().map_err(|error| error.to_string())),
             reuse: version.settings.reuse,

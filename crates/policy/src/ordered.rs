@@ -31,7 +31,7 @@ impl<O: Order> Ordered<O> {
         let held = job.estimate.saturating_add(job.waits).saturating_mul(load.held) / load.concurrency.max(1);
         let share = f64::from(load.share.clamp(f32::EPSILON, 1.0));
         let left = deadline.since(now).as_secs_f64() - (job.waits + reserve(job)).as_secs_f64();
-        let enough = left * share - (held + job.estimate).as_secs_f64();
+        let enough = left * share - held.saturating_add(job.estimate).as_secs_f64();
         let bound = Duration::try_from_secs_f64(enough).unwrap_or(Duration::ZERO);
         let ahead = self.ready.ahead_of(self.order.rank(job), bound).as_secs_f64();
         // What is less than none, or than a nanosecond, is none.

@@ -25,6 +25,7 @@ pub struct Allowance {
     arrival: AtomicU64,
     concurrency: AtomicU32,
     most_memory: AtomicU64,
+    queue: AtomicU32,
     /// Between two requests at the rate, in nanoseconds; 0 without a quota.
     interval: AtomicU64,
     /// Its number among the tenants of this node, until the node ends.
@@ -50,6 +51,7 @@ impl Allowance {
             arrival: AtomicU64::new(0),
             concurrency: AtomicU32::new(0),
             most_memory: AtomicU64::new(0),
+            queue: AtomicU32::new(0),
             interval: AtomicU64::new(0),
             index,
             weight: AtomicU32::new(1),
@@ -64,6 +66,8 @@ impl Allowance {
         self.concurrency.store(most, Ordering::Relaxed);
         let most = quotas.memory.map_or(u64::MAX, |memory| memory.0);
         self.most_memory.store(most, Ordering::Relaxed);
+        self.queue
+            .store(quotas.queue.unwrap_or(Quotas::QUEUE), Ordering::Relaxed);
         let interval = quotas.rate.map_or(0, |rate| BURST / u64::from(rate.max(1)));
         self.interval.store(interval, Ordering::Relaxed);
         self.weight.store(quotas.weight.unwrap_or(1), Ordering::Relaxed);
@@ -77,24 +81,55 @@ impl Allowance {
         }
     }
 
-    /// Takes part for a sandbox of so many bytes, or says which quota forbids it.
+    /// Takes part for a sandbox of so many bytes, or says which quota forbids it. Sequentially consistent, as are the drops of shares:
+    /// who waits for one and announces that before it tries again misses none.
     pub fn take(self: &Arc<Self>, memory: u64) -> Result<Share, Quota> {
         let most = self.concurrency.load(Ordering::Relaxed);
         let one_more = |running: u32| (running < most).then(|| running + 1);
-        let relaxed = Ordering::Relaxed;
-        if self.running.fetch_update(relaxed, relaxed, one_more).is_err() {
+        let order = Ordering::SeqCst;
+        if self.running.fetch_update(order, order, one_more).is_err() {
             return Err(Quota::Concurrency);
         }
         let most = self.most_memory.load(Ordering::Relaxed);
         let more = |used: u64| used.checked_add(memory).filter(|used| *used <= most);
-        if self.memory.fetch_update(relaxed, relaxed, more).is_err() {
-            self.running.fetch_sub(1, relaxed);
+        if self.memory.fetch_update(order, order, more).is_err() {
+            self.running.fetch_sub(1, order);
             return Err(Quota::Memory);
         }
         Ok(Share {
             allowance: self.clone(),
             memory,
         })
+    }
+
+    /// The quota that forbids a sandbox of so many bytes even if there is no other.
+    pub fn forbids(&self, memory: u64) -> Option<Quota> {
+        if self.concurrency.load(Ordering::Relaxed) == 0 {
+            Some(Quota::Concurrency)
+        } else if memory > self.most_memory.load(Ordering::Relaxed) {
+            Some(Quota::Memory)
+        } else {
+            None
+        }
+    }
+
+    /// Whether another sandbox may serve a request, if it is small enough.
+    pub fn has_room(&self) -> bool {
+        self.running.load(Ordering::Relaxed) < self.concurrency.load(Ordering::Relaxed)
+    }
+
+    /// Which quota is met, if one is.
+    pub fn met(&self) -> Quota {
+        if self.has_room() {
+            Quota::Memory
+        } else {
+            Quota::Concurrency
+        }
+    }
+
+    /// Requests that may wait for others to give back what they have taken.
+    pub fn queue(&self) -> u32 {
+        self.queue.load(Ordering::Relaxed)
     }
 
     /// Counts a request, or says after which time one would be let in. As a token bucket that holds a second's requests, kept as
@@ -129,8 +164,9 @@ impl Allowance {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.allowance.running.fetch_sub(1, Ordering::Relaxed);
-        self.allowance.memory.fetch_sub(self.memory, Ordering::Relaxed);
+        // In this order: who finds a place finds the memory, too.
+        self.allowance.memory.fetch_sub(self.memory, Ordering::SeqCst);
+        self.allowance.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -179,7 +215,16 @@ mod tests {
         assert_eq!(few.take(10).unwrap_err(), Quota::Memory);
         let two = [few.take(0).unwrap(), few.take(0).unwrap()];
         assert_eq!(few.take(0).unwrap_err(), Quota::Concurrency);
+        assert_eq!((few.has_room(), few.met()), (false, Quota::Concurrency));
+        assert_eq!((few.forbids(50), few.forbids(51)), (None, Some(Quota::Memory)));
+        few.set(&Quotas {
+            concurrency: Some(0),
+            queue: Some(3),
+            ..Quotas::default()
+        });
+        assert_eq!((few.forbids(0), few.queue()), (Some(Quota::Concurrency), 3));
         few.set(&Quotas::default());
+        assert_eq!(few.queue(), Quotas::QUEUE);
         assert!(few.take(1 << 30).is_ok());
         drop((five, two));
     }

@@ -45,9 +45,17 @@ pub struct Quotas {
     /// Requests in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
+    /// Requests that wait because of `concurrency` or `memory`; [`Quotas::QUEUE`] if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u32>,
     /// How large its share of the cores is beside other tenants' that have work; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+}
+
+impl Quotas {
+    /// How many requests wait for a tenant's quotas, unless they say otherwise.
+    pub const QUEUE: u32 = 1024;
 }
 
 /// What the operator says of a tenant.

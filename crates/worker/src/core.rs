@@ -1,7 +1,7 @@
 //! One core's loop.
 
 use crate::{
-    Answer, Failure, Intake, Invocation, Opening, Poller, Readiness, Shared, Target, Ticker, Timing,
+    Answer, Failure, Intake, Invocation, Opening, Poller, Readiness, Shared, Target, Tenancy, Ticker, Timing,
     queues::{Next, Queues},
     shared::{Cold, Word},
     sink::{Rest, Sink, Slot},
@@ -120,6 +120,8 @@ pub struct Core<F> {
     warm: Vec<Warm>,
     /// Functions that have requests which wait for one of their own to end.
     holders: Vec<Arc<Target>>,
+    /// Tenants that have requests which wait for others of theirs to end.
+    tenancies: Vec<Arc<Tenancy>>,
     /// When they are looked at for requests whose time is over.
     sweep: Instant,
     serial: u64,
@@ -209,6 +211,7 @@ impl Seatless {
             wakers: Vec::new(),
             warm: Vec::new(),
             holders: Vec::new(),
+            tenancies: Vec::new(),
             sweep: Instant::now(),
             serial: 0,
             generation: 0,
@@ -238,6 +241,7 @@ impl<F: Front> Core<F> {
             && self.queues.is_empty()
             && !self.queues.is_starving()
             && !self.holders.iter().any(|target| target.is_holding())
+            && !self.tenancies.iter().any(|tenancy| tenancy.is_holding())
             && !self.queues.shared.outside().is_waiting()
             && self.front.is_quiet()
     }
@@ -305,7 +309,7 @@ impl<F: Front> Core<F> {
         if let Some(moment) = self.front_expires {
             until(moment);
         }
-        if !self.holders.is_empty() {
+        if self.anybody_waits() {
             until(self.sweep);
         }
         if self.queues.is_starving() {
@@ -458,11 +462,17 @@ impl<F: Front> Core<F> {
             self.expire(*invocation, now);
             return None;
         }
-        let share = match target.share() {
-            Ok(share) => share,
-            Err(refusal) => {
+        let (invocation, share) = match target.share(invocation) {
+            Ok(taken) => taken,
+            Err(refused) => {
                 self.release(&target, now);
-                self.refuse(*invocation, Failure::Refused(refusal), now);
+                if let Some((invocation, refusal)) = refused {
+                    self.refuse(*invocation, Failure::Refused(refusal), now);
+                } else if let Some(tenancy) = target.tenancy()
+                    && !self.tenancies.iter().any(|known| Arc::ptr_eq(known, tenancy))
+                {
+                    self.tenancies.push(tenancy.clone());
+                }
                 return None;
             }
         };
@@ -780,7 +790,12 @@ impl<F: Front> Core<F> {
             }
         };
         // Before anybody is told that it has ended, and can ask for more.
-        drop(share);
+        if share.is_some() {
+            drop(share);
+            if let Some(next) = target.tenancy().and_then(|tenancy| tenancy.next()) {
+                self.queues.enter(next, ended);
+            }
+        }
         self.release(&target, ended);
         let start = match (served, cold) {
             (_, true) => Start::Image,
@@ -820,6 +835,14 @@ impl<F: Front> Core<F> {
     }
 
     fn expire(&mut self, invocation: Invocation, now: Instant) {
+        if let Some(deadline) = invocation.deadline().filter(|_| invocation.expires() > now) {
+            let retry_after = now.saturating_duration_since(deadline);
+            return self.refuse(
+                invocation,
+                Failure::Refused(Refusal::TooLate { retry_after }),
+                now,
+            );
+        }
         let limit = invocation.target.grant.limits.timeout;
         self.refuse(invocation, Failure::Fault(Fault::Timeout { limit }), now);
     }
@@ -874,6 +897,9 @@ impl<F: Front> Core<F> {
         let mut left = self.queues.clear();
         for target in std::mem::take(&mut self.holders) {
             left.extend(target.take_held());
+        }
+        for tenancy in std::mem::take(&mut self.tenancies) {
+            left.extend(tenancy.take_all());
         }
         for invocation in left {
             self.refuse(*invocation, Failure::Refused(Refusal::Draining), now);
@@ -935,11 +961,15 @@ impl<F: Front> Core<F> {
         }
     }
 
+    fn anybody_waits(&self) -> bool {
+        !(self.holders.is_empty() && self.tenancies.is_empty())
+    }
+
     /// What need not be done at each turn, and costs a comparison when there is nothing to do.
     fn upkeep(&mut self, now: Instant) {
         self.queues.forget();
         self.queues.feed_in_time(now);
-        if now >= self.sweep && !self.holders.is_empty() {
+        if now >= self.sweep && self.anybody_waits() {
             self.sweep = now + SWEEP;
             for target in std::mem::take(&mut self.holders) {
                 for invocation in target.sweep(now) {
@@ -948,6 +978,18 @@ impl<F: Front> Core<F> {
                 }
                 if target.is_holding() {
                     self.holders.push(target);
+                }
+            }
+            for tenancy in std::mem::take(&mut self.tenancies) {
+                for invocation in tenancy.sweep(now) {
+                    invocation.target.unqueue();
+                    self.expire(*invocation, now);
+                }
+                for invocation in tenancy.retry() {
+                    self.queues.enter(invocation, now);
+                }
+                if tenancy.is_holding() {
+                    self.tenancies.push(tenancy);
                 }
             }
         }

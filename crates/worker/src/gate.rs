@@ -1,15 +1,16 @@
 //! A number of places over all cores, and those who wait for one. Model-checked by `tests/loom_gate.rs`, which is why
 //! its locks and atomics come from [`crate::sync`].
 
-use crate::sync::{AtomicU32, Mutex, Ordering};
-use std::collections::VecDeque;
+use crate::{
+    line::{Line, Waiting},
+    sync::{AtomicU32, Ordering},
+};
 
 /// See the module's introduction.
 pub(crate) struct Gate<T> {
     places: u32,
     taken: AtomicU32,
-    held: Mutex<VecDeque<T>>,
-    holding: AtomicU32,
+    line: Line<T>,
 }
 
 impl<T> Gate<T> {
@@ -17,8 +18,7 @@ impl<T> Gate<T> {
         Self {
             places,
             taken: AtomicU32::new(0),
-            held: Mutex::new(VecDeque::new()),
-            holding: AtomicU32::new(0),
+            line: Line::new(),
         }
     }
 
@@ -28,22 +28,18 @@ impl<T> Gate<T> {
     }
 
     /// Takes a place, or keeps whoever wants one until another leaves.
-    ///
-    /// Taking and keeping race with [`Gate::leave`] on another core: the keeper announces itself before it looks at the
-    /// places once more, the leaver frees its place before it looks for keepers. Whichever changed `taken` later has
-    /// seen what the other did before, so one of them acts.
     pub(crate) fn enter(&self, one: T) -> Option<T> {
         if self.take() {
             return Some(one);
         }
-        let mut held = self.held.lock();
-        self.holding.fetch_add(1, Ordering::SeqCst);
-        if self.take() {
-            self.holding.fetch_sub(1, Ordering::SeqCst);
-            return Some(one);
+        match self
+            .line
+            .wait(one, u32::MAX, |_, _| false, || self.take().then_some(()))
+        {
+            // How many wait is bounded where they are admitted.
+            Waiting::Not(one, ()) | Waiting::Full(one) => Some(one),
+            Waiting::Kept => None,
         }
-        held.push_back(one);
-        None
     }
 
     fn take(&self) -> bool {
@@ -57,31 +53,21 @@ impl<T> Gate<T> {
     /// Gives a place back. Returns one who waited for it, to enter again.
     pub(crate) fn leave(&self) -> Option<T> {
         self.taken.fetch_sub(1, Ordering::SeqCst);
-        if self.holding.load(Ordering::SeqCst) == 0 {
-            return None;
-        }
-        let next = self.held.lock().pop_front()?;
-        self.holding.fetch_sub(1, Ordering::SeqCst);
-        Some(next)
+        self.line.next()
     }
 
     /// How many wait.
     pub(crate) fn held(&self) -> u32 {
-        self.holding.load(Ordering::Relaxed)
+        self.line.held()
     }
 
     /// Whether anybody waits.
     pub(crate) fn is_holding(&self) -> bool {
-        self.holding.load(Ordering::SeqCst) > 0
+        self.line.is_holding()
     }
 
     /// Takes out those who wait and have waited too long.
     pub(crate) fn sweep(&self, too_long: impl Fn(&T) -> bool) -> Vec<T> {
-        let mut held = self.held.lock();
-        let (over, kept) = held.drain(..).partition::<VecDeque<T>, _>(too_long);
-        *held = kept;
-        self.holding
-            .fetch_sub(u32::try_from(over.len()).unwrap_or(u32::MAX), Ordering::SeqCst);
-        over.into()
+        self.line.sweep(too_long)
     }
 }

@@ -25,6 +25,7 @@
 mod bell;
 mod core;
 mod gate;
+mod line;
 mod outside;
 mod poller;
 mod queues;
@@ -32,6 +33,7 @@ mod shared;
 mod sink;
 mod sync;
 mod target;
+mod tenancy;
 mod ticker;
 
 pub use core::{Core, CoreOptions, Front, Seatless};
@@ -39,4 +41,5 @@ pub use poller::{Poller, Readiness};
 pub use queues::Intake;
 pub use shared::{Answer, Failure, Invocation, Opening, Response, Shared, Timing};
 pub use target::{Loader, Target, TargetOptions};
+pub use tenancy::Tenancy;
 pub use ticker::Ticker;

@@ -1,6 +1,7 @@
 //! What cores share: mailboxes, bells, deques' other ends. No lock is on the path of a request.
 
 use crate::{
+    Tenancy,
     bell::Bell,
     outside::{OUTSIDE, Outside},
     poller::Eventfd,
@@ -13,7 +14,9 @@ use contract::{Body, CoreId, Fault, Head, Refusal, RequestId, ResponseHead, Trai
 use crossbeam_deque::{Steal, Stealer};
 use crossbeam_queue::SegQueue;
 use flow::Receiver;
+use parking_lot::Mutex;
 use std::{
+    collections::HashMap,
     io,
     panic::{self, AssertUnwindSafe},
     sync::{
@@ -26,6 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 use telemetry::metrics::Start;
+use tenants::Allowance;
 
 /// A request that has been read and admitted, on its way to a sandbox. It may change cores until it has one.
 #[derive(Debug)]
@@ -88,6 +92,16 @@ impl Invocation {
 
     pub(crate) fn expires(&self) -> Instant {
         self.arrived + self.target.grant.limits.timeout
+    }
+
+    /// Its function's deadline for it.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        Some(self.arrived + self.target.claim.deadline?)
+    }
+
+    /// Whether it need not wait any longer.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.expires() <= now || self.deadline().is_some_and(|deadline| deadline <= now)
     }
 }
 
@@ -208,6 +222,8 @@ pub struct Shared {
     draining: AtomicBool,
     generation: AtomicU64,
     watch: Watch,
+    /// Off the path of requests.
+    tenancies: Mutex<HashMap<u32, Weak<Tenancy>>>,
 }
 
 struct Stirrer {
@@ -286,6 +302,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             watch,
+            tenancies: Mutex::default(),
         });
         let weak = Arc::downgrade(&shared);
         // Ends with the last sender, which is in `Shared`.
@@ -318,6 +335,18 @@ impl Shared {
         let (core, seat) = self.any_seat();
         seat.submitted.push(invocation);
         self.call(core, seat);
+    }
+
+    /// What all functions of a tenant share.
+    pub fn tenancy(&self, allowance: &Arc<Allowance>) -> Arc<Tenancy> {
+        let mut tenancies = self.tenancies.lock();
+        tenancies.retain(|_, tenancy| tenancy.strong_count() > 0);
+        let known = tenancies.entry(allowance.party().index).or_default();
+        known.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(Tenancy::new(allowance.clone()));
+            *known = Arc::downgrade(&new);
+            new
+        })
     }
 
     /// There is mail for a core: wakes it, or asks the guest that holds it for it.

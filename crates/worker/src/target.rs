@@ -1,6 +1,6 @@
 //! What is invoked: one function version as the worker sees it, with the two counters that hold its limits.
 
-use crate::{Invocation, gate::Gate};
+use crate::{Invocation, Tenancy, gate::Gate, line::Waiting};
 use contract::{Claim, CoreId, Grant, Image, Load, Party, Refusal, Services};
 use std::{
     fmt,
@@ -22,8 +22,8 @@ pub struct Target {
     pub(crate) grant: Arc<Grant>,
     /// What its sandboxes may ask for; none if nothing.
     pub(crate) services: Option<Arc<Services>>,
-    /// What its tenant may use; none of the node's own.
-    allowance: Option<Arc<Allowance>>,
+    /// Whose it is; none of the node's own.
+    tenancy: Option<Arc<Tenancy>>,
     image: OnceLock<Arc<dyn Image>>,
     load: Loader,
     pub(crate) reuse: u32,
@@ -47,8 +47,8 @@ pub struct TargetOptions {
     pub grant: Arc<Grant>,
     /// What they may ask for.
     pub services: Option<Arc<Services>>,
-    /// What its tenant may use, if that has quotas.
-    pub allowance: Option<Arc<Allowance>>,
+    /// Whose it is, if it is not the node's own.
+    pub tenancy: Option<Arc<Tenancy>>,
     /// Loads its code. Called by the loader's thread when the first request comes, or by [`Target::preload`].
     pub load: Loader,
     /// Requests that one sandbox serves before it is dropped; 1 is a fresh sandbox for each.
@@ -77,7 +77,7 @@ impl Target {
         let TargetOptions {
             grant,
             services,
-            allowance,
+            tenancy,
             load,
             reuse,
             claim,
@@ -89,7 +89,7 @@ impl Target {
             gate: Gate::new(grant.limits.concurrency),
             grant,
             services,
-            allowance,
+            tenancy,
             image: OnceLock::new(),
             load,
             reuse,
@@ -149,7 +149,11 @@ impl Target {
 
     /// What its tenant may use, if that has quotas.
     pub fn allowance(&self) -> Option<&Arc<Allowance>> {
-        self.allowance.as_ref()
+        self.tenancy.as_ref().map(|tenancy| tenancy.allowance())
+    }
+
+    pub(crate) fn tenancy(&self) -> Option<&Arc<Tenancy>> {
+        self.tenancy.as_ref()
     }
 
     /// No route leads here any more: warm sandboxes kept for reuse are dropped.
@@ -176,8 +180,7 @@ impl Target {
 
     /// Whose share of the cores its sandboxes use.
     pub(crate) fn party(&self) -> Party {
-        self.allowance
-            .as_ref()
+        self.allowance()
             .map_or(Party::default(), |allowance| allowance.party())
     }
 
@@ -196,17 +199,35 @@ impl Target {
         Some(invocation)
     }
 
-    /// Takes part of its tenant's quotas for a sandbox, or says what to answer.
-    pub(crate) fn share(&self) -> Result<Option<Share>, Refusal> {
-        let Some(allowance) = &self.allowance else {
-            return Ok(None);
+    /// Takes part of its tenant's quotas for a sandbox; `Err` with the request and what to answer, or with none of both if it waits
+    /// for its tenant's other requests.
+    #[expect(clippy::type_complexity, reason = "two ways to go on")]
+    pub(crate) fn share(
+        &self,
+        invocation: Box<Invocation>,
+    ) -> Result<(Box<Invocation>, Option<Share>), Option<(Box<Invocation>, Refusal)>> {
+        let Some(tenancy) = &self.tenancy else {
+            return Ok((invocation, None));
         };
-        let share = allowance.take(self.grant.limits.memory.0);
-        share.map(Some).map_err(|quota| Refusal::Quota {
+        let memory = self.grant.limits.memory.0;
+        let refused = |quota| Refusal::Quota {
             quota,
             // Until one of its tenant's functions has ended, which nobody knows.
             retry_after: self.estimate().service,
-        })
+        };
+        // It counts as waiting before another core can have it.
+        self.queue();
+        let (left, quota) = match tenancy.enter(invocation, memory) {
+            Waiting::Kept => return Err(None),
+            Waiting::Not(invocation, Ok(share)) => {
+                self.unqueue();
+                return Ok((invocation, Some(share)));
+            }
+            Waiting::Not(invocation, Err(quota)) => (invocation, quota),
+            Waiting::Full(invocation) => (invocation, tenancy.allowance().met()),
+        };
+        self.unqueue();
+        Err(Some((left, refused(quota))))
     }
 
     /// Gives a place back. Returns a request that waited for it, to be queued again on the caller's core.
@@ -221,7 +242,7 @@ impl Target {
     /// Takes out held requests whose time is over.
     #[expect(clippy::vec_box, reason = "they go on as boxes")]
     pub(crate) fn sweep(&self, now: Instant) -> Vec<Box<Invocation>> {
-        self.gate.sweep(|held| held.expires() <= now)
+        self.gate.sweep(|held| held.is_over(now))
     }
 
     /// Everything that waits, to be refused.

@@ -1,9 +1,11 @@
 //! Every interleaving of a few requests at a gate: no more inside than there are places, nobody forgotten outside.
 //!
-//! The source of the gate itself, with loom's locks and atomics.
+//! The source of the gate and of its line themselves, with loom's locks and atomics.
 
 #[path = "../src/gate.rs"]
 mod gate;
+#[path = "../src/line.rs"]
+mod line;
 #[expect(unused_imports, reason = "each model uses a part of it")]
 #[path = "loom/sync.rs"]
 mod sync;

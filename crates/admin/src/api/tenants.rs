@@ -30,6 +30,7 @@ fn shown(context: &Context, tenant: &Tenant) -> wire::Tenant {
             memory: quotas.memory,
             concurrency: quotas.concurrency,
             rate: quotas.rate,
+            queue: quotas.queue,
             weight: quotas.weight,
         },
         hosts: tenant.settings.hosts.clone(),
@@ -52,6 +53,7 @@ fn change(settings: &mut Settings, request: wire::TenantRequest) {
         memory,
         concurrency,
         rate,
+        queue,
         weight,
         hosts,
         public,
@@ -61,6 +63,7 @@ fn change(settings: &mut Settings, request: wire::TenantRequest) {
     quotas.memory = memory.unwrap_or(quotas.memory);
     quotas.concurrency = concurrency.unwrap_or(quotas.concurrency);
     quotas.rate = rate.unwrap_or(quotas.rate);
+    quotas.queue = queue.unwrap_or(quotas.queue);
     quotas.weight = weight.unwrap_or(quotas.weight);
     if let Some(hosts) = hosts {
         settings.hosts = hosts;

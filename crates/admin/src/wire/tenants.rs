@@ -47,6 +47,9 @@ pub struct Quotas {
     /// Requests in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
+    /// Requests that wait because of `concurrency` or `memory`; 1024 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u32>,
     /// How large its share of the cores is beside other tenants' that have work; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
@@ -86,6 +89,10 @@ pub struct TenantRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<u32>)]
     pub rate: Option<Option<u32>>,
+    /// Requests that may wait because of `concurrency` or `memory`: what comes then is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<u32>)]
+    pub queue: Option<Option<u32>>,
     /// How large its share of the cores is beside other tenants' that have work, 1 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<u32>)]

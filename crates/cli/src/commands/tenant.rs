@@ -62,6 +62,9 @@ struct Edit {
     /// Requests that are taken in a second, for example 100/s, or `none`
     #[arg(long, value_name = "N/s", value_parser = rate)]
     rate: Option<Quota<u32>>,
+    /// Requests that wait while its concurrency or memory is used up; `none` is 1024
+    #[arg(long, value_name = "N")]
+    queue: Option<Quota<u32>>,
     /// How large its share of the cores is beside other tenants' that have work, 1 to 1000; `none` is 1
     #[arg(long, value_name = "N")]
     weight: Option<Quota<u32>>,
@@ -107,6 +110,7 @@ impl Edit {
             memory: self.memory.map(|quota| quota.0),
             concurrency: self.concurrency.map(|quota| quota.0),
             rate: self.rate.map(|quota| quota.0),
+            queue: self.queue.map(|quota| quota.0),
             weight: self.weight.map(|quota| quota.0),
             hosts: (!self.host.is_empty())
                 .then(|| self.host.iter().filter(|host| *host != "none").cloned().collect()),

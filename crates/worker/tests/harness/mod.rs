@@ -559,7 +559,7 @@ impl Functions {
                 http: Vec::new(),
             }),
             services: None,
-            allowance: None,
+            tenancy: None,
             load: Box::new(move || {
                 load()?;
                 Ok(Arc::new(FakeImage {
