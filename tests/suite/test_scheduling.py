@@ -58,16 +58,16 @@ def test_what_cannot_be_in_time_is_refused_at_once(make_node):
 def test_what_has_become_too_late_is_not_run(make_node):
     """Admission believes that there is time; when its turn comes there is none."""
     node = make_node(config='quantum = "1s"\n')
-    hurried = {"deadline": "400ms", "timeout": "60s", "cpu_time": "30s"}
+    hurried = {"deadline": "400ms", "timeout": "60s", "cpu_time": "3s"}
     app = node.deploy("surprise", {"burn": ("burn", hurried)})
     for _ in range(20):
         assert app.call("burn", rest="?n=1000").status == 200
     with ThreadPoolExecutor(9) as clients:
         # It was expected to take no time, and its deadline is the first: nothing goes before it.
-        long = clients.submit(app.call, "burn", rest="?n=2000000000")
+        long = clients.submit(app.call, "burn", rest="?n=1000000000000")
         eventually(lambda: node.metrics()['millpond_sandboxes{core="0"}'] >= 1, "it has a sandbox")
         late = list(clients.map(lambda _: app.call("burn", rest="?n=1000"), range(8)))
-        assert long.result().status == 200, "what has begun is answered, if late"
+        long.result().problem(504, "limit-cpu-time")
     for answer in late:
         answer.problem(429, "limit-deadline")
         assert int(answer.headers["Retry-After"]) >= 1
@@ -77,20 +77,22 @@ def test_what_has_become_too_late_is_not_run(make_node):
 def test_what_is_answered_under_overload_is_in_time(make_node):
     """Whoever is taken has waited less than its deadline; the others were told so at once or in their turn."""
     node = make_node()
-    app = node.deploy("crowd", {"burn": ("burn", {"deadline": "150ms"})})
     query = "?n=10000000"
-    for _ in range(5):
-        app.call("burn", rest=query)
-    with ThreadPoolExecutor(48) as clients:
-        answers = list(clients.map(lambda _: app.call("burn", rest=query), range(384)))
+    app = node.deploy("crowd", {"burn": "burn"})
+    usual = sorted(app.call("burn", rest=query).timing["run"] for _ in range(9))[4]
+    # However fast this machine is: time for ten of them, and five times as many at once.
+    deadline = max(20, round(10 * usual))
+    app = node.deploy("crowd", {"burn": ("burn", {"deadline": f"{deadline}ms"})})
+    with ThreadPoolExecutor(50) as clients:
+        answers = list(clients.map(lambda _: app.call("burn", rest=query), range(400)))
     served = [answer for answer in answers if answer.status == 200]
     refused = [answer for answer in answers if answer.status != 200]
     assert served and refused
     for answer in refused:
         answer.problem(429, "limit-deadline")
-    late = [answer for answer in served if answer.timing["queue"] > 150]
-    # One that was interrupted by arrivals may have waited again after its begin.
-    assert len(late) <= len(served) // 10, [answer.timing for answer in late]
+    late = [answer.timing for answer in served if answer.timing["queue"] > 2 * deadline]
+    # One that was interrupted may have waited again after its begin.
+    assert len(late) <= 1 + len(served) // 10, (deadline, late)
 
 
 def test_a_history_is_shown_and_survives(make_node):
