@@ -525,6 +525,12 @@ def _(node, who):
     return who.control("POST", "/v1/applications/shop/deployments", {"manifest": manifest, "code": {"prices": "0" * 64}})
 
 
+@of_a_tenant("tenant-mismatch")
+def _(node, who):
+    manifest = {"application": {"name": "shop"}, "function": {"prices": {"source": "x.wasm", "tenant": "rival"}}}
+    return who.control("POST", "/v1/applications/shop/deployments", {"manifest": manifest, "code": {"prices": "0" * 64}})
+
+
 @of_a_tenant("secret-whose")
 def _(node, who):
     return who.control("PUT", "/v1/secrets/API_KEY", body=b"value")

@@ -216,7 +216,9 @@ impl Dispatcher {
         let its = version.clone();
         let services = Services::bind(&self.services, &version.grant);
         let directory = self.tenants.load();
-        let tenant = version.function.tenant().and_then(|name| directory.tenant(name));
+        // One that was named and is no more leaves its functions to the node's own share.
+        let payer = version.function.tenant().or(version.settings.tenant.as_ref());
+        let tenant = payer.and_then(|name| directory.tenant(name));
         Arc::new(Target::new(TargetOptions {
             services: (!services.is_empty()).then(|| Arc::new(services)),
             tenancy: tenant.map(|tenant| self.shared.tenancy(&tenant.allowance)),

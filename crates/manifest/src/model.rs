@@ -92,6 +92,11 @@ pub struct Function {
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(range(min = -100, max = 100), extend("default" = 0))]
     pub priority: i8,
+    /// Whose share of the cores and whose quotas it uses. The node's operator may name any tenant for a function of the node's own; a
+    /// tenant's functions are always its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "schema::NameText")]
+    pub tenant: Option<Name>,
     /// How many requests one sandbox serves; 1 is a fresh sandbox for every request.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1))]

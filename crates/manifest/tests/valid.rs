@@ -23,6 +23,7 @@ concurrency = 1
 queue = 0
 deadline = "40ms"
 priority = -7
+tenant = "acme"
 reuse = 1_000
 arguments = ["--fast", ""]
 content_type = "text/html; charset=utf-8"
@@ -112,6 +113,7 @@ fn a_full_manifest_is_read() {
     );
     assert_eq!(resize.deadline, Some(Duration::from_millis(40)));
     assert_eq!((resize.priority, resize.reuse), (-7, 1000));
+    assert_eq!(resize.tenant, Some("acme".parse().unwrap()));
     assert_eq!(
         resize.protocol(),
         contract::Protocol::Raw {

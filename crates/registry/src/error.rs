@@ -103,6 +103,16 @@ pub enum Error {
         /// The host.
         host: String,
     },
+    /// A tenant's function names another tenant as the one that it runs for.
+    #[error("`{function}` names the tenant `{named}`, and belongs to the tenant `{owner}`")]
+    TenantMismatch {
+        /// The function.
+        function: FunctionId,
+        /// Whom it names.
+        named: Name,
+        /// Whose it is.
+        owner: Name,
+    },
     /// No such engine here.
     #[error("`{function}` asks for the engine `{engine}`, and this node has {available}")]
     EngineUnavailable {
@@ -136,7 +146,7 @@ pub enum Error {
         /// How many there may be.
         limit: usize,
     },
-    /// The tenant was deleted meanwhile.
+    /// The tenant was deleted meanwhile, or never was: a function is to run for it.
     #[error("there is no tenant `{0}` on this node")]
     UnknownTenant(Name),
     /// A version's code cannot be made ready to run.
@@ -203,6 +213,7 @@ impl Error {
             | Self::MemoryTooSmall { function, .. }
             | Self::GrantsUnavailable { function, .. }
             | Self::GrantForbidden { function, .. }
+            | Self::TenantMismatch { function, .. }
             | Self::EngineUnavailable { function, .. }
             | Self::ImageUnavailable { function, .. } => *function = function.local(),
             Self::CodeMap(_)
@@ -313,6 +324,14 @@ impl Error {
                 422,
                 "grant-forbidden",
                 "remove the grant: functions of tenants reach other machines only".to_owned(),
+            ),
+            Self::TenantMismatch { function, .. } => (
+                422,
+                "tenant-mismatch",
+                format!(
+                    "remove `tenant` of `[function.{}]`: a tenant's functions always use its own share and quotas",
+                    function.function
+                ),
             ),
             Self::EngineUnavailable { .. } => (
                 422,

@@ -123,6 +123,15 @@ pub(crate) fn wanted(
                 services: services.join(", "),
             });
         }
+        if let (Some(owner), Some(named)) = (&application.tenant, &function.tenant)
+            && owner != named
+        {
+            return Err(Error::TenantMismatch {
+                function: id(),
+                named: named.clone(),
+                owner: owner.clone(),
+            });
+        }
         // What listens on this machine alone, the control API above all, takes whoever reaches it for one of the house.
         if application.tenant.is_some()
             && let Some(grant) = function.grants.http.iter().find(|grant| is_own(&grant.host))
@@ -151,7 +160,8 @@ pub(crate) fn wanted(
         let digest = code.get(name);
         let digest = digest
             .ok_or_else(|| Error::CodeMap(format!("`code` has no SHA-256 for the function `{name}`")))?;
-        Ok((name.clone(), (Settings::of(function, engine), *digest)))
+        let settings = Settings::of(application.tenant.as_ref(), function, engine);
+        Ok((name.clone(), (settings, *digest)))
     };
     manifest.function.iter().map(one).collect()
 }

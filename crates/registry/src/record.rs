@@ -104,6 +104,9 @@ pub struct Settings {
     /// When its requests want to run.
     #[serde(flatten)]
     pub claim: Claim,
+    /// Whose share and quotas it uses, if it is the node's own and not to use those of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Name>,
     /// Arguments after the program's name.
     #[serde(default)]
     pub arguments: Vec<String>,
@@ -133,7 +136,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn of(function: &manifest::Function, engine: &str) -> Self {
+    /// Of a function of this tenant, or of the node.
+    pub(crate) fn of(owner: Option<&Name>, function: &manifest::Function, engine: &str) -> Self {
         let granted = &function.grants.http;
         let headers = granted.iter().filter(|grant| !grant.headers.is_empty());
         let headers = headers.map(|grant| {
@@ -150,6 +154,8 @@ impl Settings {
                 deadline: function.deadline,
                 priority: function.priority,
             },
+            // Whose a tenant's are is in their name.
+            tenant: function.tenant.clone().filter(|_| owner.is_none()),
             arguments: function.arguments.clone(),
             env: function.env.clone(),
             protocol: function.protocol(),

@@ -117,6 +117,7 @@ pub(crate) async fn deploy(
             registry::Registry::deploy_for
         };
         let tenant = id.tenant.as_ref();
+        payers_are_known(&tenants, tenant, &manifest)?;
         let admit = |functions| within_quota(&tenants, tenant, functions);
         act(&registry, tenant, &manifest, &request.code, &admit).map_err(|error| caller.told(error))
     });
@@ -124,6 +125,24 @@ pub(crate) async fn deploy(
         warnings,
         ..plan.await?.into()
     }))
+}
+
+/// Whether the tenants exist for whom functions of the node are to run. What a tenant's function names is the registry's to judge:
+/// nobody learns here who else there is.
+fn payers_are_known(
+    tenants: &Tenants,
+    owner: Option<&Name>,
+    manifest: &manifest::Manifest,
+) -> std::result::Result<(), registry::Error> {
+    let directory = tenants.directory();
+    let mut named = manifest
+        .function
+        .values()
+        .filter_map(|function| function.tenant.as_ref());
+    match named.find(|name| owner.is_none() && directory.tenant(name).is_none()) {
+        Some(unknown) => Err(registry::Error::UnknownTenant(unknown.clone())),
+        None => Ok(()),
+    }
 }
 
 /// Whether a tenant that is still there may have so many functions.

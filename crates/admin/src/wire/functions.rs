@@ -172,6 +172,10 @@ pub struct Settings {
     /// Which of a tenant's requests go first: those of the larger number.
     #[serde(default)]
     pub priority: i8,
+    /// The tenant whose share and quotas it uses, if it is the node's own and uses another's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "acme")]
+    pub tenant: Option<Name>,
     /// How many requests one sandbox serves.
     pub reuse: u32,
     /// Arguments after the program's name.
@@ -259,6 +263,7 @@ impl From<&registry::Settings> for Settings {
             queue: limits.queue,
             deadline: settings.claim.deadline.map(format_duration),
             priority: settings.claim.priority,
+            tenant: settings.tenant.clone(),
             reuse: settings.reuse,
             arguments: settings.arguments.clone(),
             env: settings.env.clone(),
