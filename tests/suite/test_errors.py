@@ -102,7 +102,7 @@ class Shop:
         "print": ("endless", {"response_body": "1MiB"}),
         "one": ("sleep", {"concurrency": 1, "queue": 0, "timeout": "5m"}),
         "slow": ("sleep", {"timeout": "5m"}),
-        "late": ("burn", {"deadline": "1ms"}),
+        "late": ("sleep", {"deadline": "1ms"}),
         "small": ("echo", {"request_body": "1KiB"}),
         "export": "http-component",
         "notify": "ping",
@@ -133,9 +133,16 @@ class Shop:
         return self.node.control("POST", f"/v1/applications/{path or name}/deployments", document)
 
     def late(self):
-        """The node knows from the first that the second would be late."""
-        assert self.app.call("late", rest="?n=10000000").status == 200
-        return self.app.call("late", rest="?n=10000000")
+        """The node knows from the first that all others would be late, and tries no more than one at a time."""
+        eventually(lambda: self.app.call("late", rest="?ms=20").status == 200, "one began in time")
+        wires = [self.node.wire() for _ in range(4)]
+        for wire in wires:
+            wire.send(get(self.app.path("late", "?ms=300")))
+        answers = []
+        for wire in wires:
+            with wire:
+                answers.append(wire.read())
+        return next(answer for answer in answers if answer.status != 200)
 
     def raw(self, data):
         with self.node.wire() as wire:
