@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from harness import PROCESSORS, ROOT, Swarm, cli
 
-PATHS = ["/v1/node", "/v1/functions", "/v1/applications", "/metrics", "/openapi.json", "/manifest.schema.json"]
+PATHS = ["/v1/node", "/v1/counters", "/v1/functions", "/v1/applications", "/metrics", "/openapi.json", "/manifest.schema.json"]
 
 
 def refused(*words):

@@ -145,7 +145,7 @@ DOCUMENTS = {
 }
 # Operations that name nothing: each has a test of its own here, or says nothing of anybody.
 NAMELESS = {
-    "describe_node", "openapi", "manifest_schema", "health", "readiness", "metrics", "list_applications", "list_functions",
+    "describe_node", "openapi", "manifest_schema", "health", "readiness", "metrics", "read_counters", "list_applications", "list_functions",
     "list_calls", "read_audit", "list_tenants", "upload_code", "list_secrets", "set_secret", "delete_secret",
 }
 

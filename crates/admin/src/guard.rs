@@ -81,6 +81,7 @@ static OPERATIONS: &[Operation] = operations! {
     GET    "/openapi.json"                              openapi              ANY;
     GET    "/manifest.schema.json"                      manifest_schema      ANY;
     GET    "/metrics"                                   metrics              READ;
+    GET    "/v1/counters"                               read_counters        READ;
     PUT    "/v1/code/{sha256}"                          upload_code          DEPLOY;
     GET    "/v1/applications"                           list_applications    READ;
     GET    "/v1/applications/{application}"             describe_application READ;

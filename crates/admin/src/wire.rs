@@ -1,6 +1,7 @@
 //! What requests and answers hold. Times are RFC 3339 in UTC, sizes and durations as in a manifest.
 
 mod calls;
+mod counters;
 mod deployments;
 mod functions;
 mod lines;
@@ -11,6 +12,7 @@ mod times;
 mod triggers;
 
 pub use calls::{Call, CallCause, CallState, Callback, Calls};
+pub use counters::{CoreCounters, Counters, FunctionCounters, NodeCounters, Times};
 pub use deployments::{Action, Change, Code, Deployment, DeploymentRequest, Difference};
 pub use functions::{
     AliasChange, AliasRequest, Application, Applications, Function, FunctionDetail, Functions,

@@ -81,9 +81,14 @@ impl Connection {
 
     /// Makes a client. Nothing is sent yet. From here on an interruption ends the process with 130.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let client = self.client_of(self.admin.as_deref().unwrap_or(DEFAULT_ADMIN))?;
+        let client = self.client_without_signals()?;
         exit_on_interrupt();
         Ok(client)
+    }
+
+    /// The same for a verb that sees to interruptions itself.
+    pub(crate) fn client_without_signals(&self) -> Result<Client, Failure> {
+        self.client_of(self.admin.as_deref().unwrap_or(DEFAULT_ADMIN))
     }
 
     /// Makes a client of the node whose control API is here, for a verb that sees to interruptions itself.

@@ -37,8 +37,8 @@ impl Stop {
     }
 }
 
-/// Notes the first SIGINT or SIGTERM and rings; the second ends the process as an unhandled one would.
-pub(crate) fn listen(ring: mpsc::Sender<()>) -> Result<Stop, Failure> {
+/// Notes the first SIGINT or SIGTERM and sends `word`; the second ends the process as an unhandled one would.
+pub(crate) fn listen<T: Send + 'static>(ring: mpsc::Sender<T>, word: T) -> Result<Stop, Failure> {
     let failed = |error: std::io::Error| Failure::local(format!("cannot handle signals: {error}"), "");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -63,7 +63,7 @@ pub(crate) fn listen(ring: mpsc::Sender<()>) -> Result<Stop, Failure> {
             };
             noted.set(next().await);
             // Whoever waited may have ended by itself meanwhile.
-            let _ = ring.send(());
+            let _ = ring.send(word);
             process::exit(next().await.into());
         });
     });

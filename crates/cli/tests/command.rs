@@ -267,6 +267,7 @@ fn help_texts() {
         "calls",
         "secret",
         "logs",
+        "top",
         "list",
         "describe",
         "delete",

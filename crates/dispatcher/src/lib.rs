@@ -219,7 +219,8 @@ impl Dispatcher {
         // One that was named and is no more leaves its functions to the node's own share.
         let payer = version.function.tenant().or(version.settings.tenant.as_ref());
         let tenant = payer.and_then(|name| directory.tenant(name));
-        Arc::new(Target::new(TargetOptions {
+        let metrics = self.metrics.function(&version.function);
+        let target = Arc::new(Target::new(TargetOptions {
             services: (!services.is_empty()).then(|| Arc::new(services)),
             tenancy: tenant.map(|tenant| self.shared.tenancy(&tenant.allowance)),
             grant: version.grant.clone(),
@@ -227,9 +228,12 @@ impl Dispatcher {
             reuse: version.settings.reuse,
             claim: version.settings.claim,
             log: self.logs.function(&version.function, version.number),
-            metrics: self.metrics.function(&version.function),
+            metrics: metrics.clone(),
             usage: version.usage.recorder().clone(),
-        }))
+        }));
+        let watched = Arc::downgrade(&target);
+        metrics.watch(move || watched.upgrade().map(|target| target.occupancy()));
+        target
     }
 
     fn preload(&self, cold: Vec<Arc<Target>>) {

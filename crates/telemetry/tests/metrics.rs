@@ -3,11 +3,14 @@
 mod page;
 
 use contract::{CoreId, Fault, FunctionId};
-use millpond_telemetry::metrics::{ImagePhase, Kind, Metrics, Outcome, Sample, Start};
+use millpond_telemetry::metrics::{ImagePhase, Kind, Metrics, Occupancy, Outcome, Reading, Sample, Start};
 use page::Page;
 use proptest::prelude::*;
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -261,6 +264,80 @@ fn every_fault_keeps_its_code() {
         assert_eq!(page.count("faas_errors_total", &labels), 1, "{fault}");
     }
     assert_eq!(page.count("faas_timeouts_total", &[("faas_name", "a.b")]), 1);
+}
+
+#[test]
+fn what_is_read_is_what_was_counted() {
+    let metrics = Metrics::new(2);
+    let (function, other) = (
+        metrics.function(&id("shop.resize")),
+        metrics.function(&id("acme/shop.f")),
+    );
+    let start = |outcome| Sample { outcome, ..SAMPLE };
+    for (core, outcome) in [
+        (0, Outcome::Ok),
+        (1, Outcome::Ok),
+        (1, Outcome::Fault("function-trap")),
+        (0, Outcome::Fault("function-exit")),
+        (0, Outcome::Refused("limit-queue")),
+    ] {
+        function.record(CoreId(core), &start(outcome));
+    }
+    other.record(CoreId(0), &SAMPLE);
+    for core in [0, 1, 1, 7] {
+        function.preempted(CoreId(core));
+    }
+    function.stolen(CoreId(1));
+    metrics.core(CoreId(1)).unwrap().busy(Duration::from_millis(5));
+    metrics.core(CoreId(1)).unwrap().reject("route-unknown");
+    let version = Arc::new(Occupancy {
+        running: 3,
+        queued: 2,
+    });
+    for weak in [Arc::downgrade(&version), Arc::downgrade(&Arc::new(*version))] {
+        function.watch(move || weak.upgrade().map(|now| *now));
+    }
+
+    let reading = metrics.read(|id| id.tenant().is_none());
+    assert_eq!(reading.cores.len(), 2);
+    assert_eq!(
+        (reading.cores[1].busy, reading.cores[1].rejected),
+        (Duration::from_millis(5), 1)
+    );
+    let [(name, read)] = &reading.functions[..] else {
+        panic!("one is shown");
+    };
+    assert_eq!(name, &id("shop.resize"));
+    assert_eq!(read.succeeded, 2);
+    assert_eq!(read.failed, [("function", 2), ("refused", 1)].into());
+    assert_eq!((read.preemptions, read.steals), (3, 1));
+    // A version that is gone is counted no more.
+    assert_eq!(read.occupancy, *version);
+    assert_eq!(read.cpu, SAMPLE.cpu * 4);
+    for (times, each) in [(&read.queue, SAMPLE.queue), (&read.run, SAMPLE.run)] {
+        assert_eq!(times.sum, each * 4);
+        let bucket = Reading::bounds().position(|bound| each <= bound).unwrap();
+        assert_eq!((times.counts[bucket], times.counts.iter().sum::<u64>()), (4, 4));
+        assert_eq!(times.counts.len(), Reading::bounds().count() + 1);
+    }
+    assert_eq!(metrics.read(|_| true).functions.len(), 2);
+    assert!(metrics.read(|_| false).uptime >= reading.uptime);
+
+    let page = Page::parse(&metrics.render());
+    let name = [("faas_name", "shop.resize")];
+    for (series, value) in [
+        ("millpond_invocation_preemptions_total", 3),
+        ("millpond_invocation_steals_total", 1),
+        ("millpond_invocations_running", 3),
+        ("millpond_invocations_queued", 2),
+    ] {
+        assert_eq!(page.count(series, &name), value, "{series}");
+    }
+    drop(version);
+    assert_eq!(
+        metrics.read(|_| true).functions[0].1.occupancy,
+        Occupancy::default()
+    );
 }
 
 #[test]

@@ -672,6 +672,7 @@ impl<F: Front> Core<F> {
             }
             Step::Preempted => {
                 self.metrics.preemptions.add(1);
+                live.target.metrics().preempted(self.queues.core);
                 self.open(&live, false);
                 self.wait_again(live, end);
             }

@@ -242,6 +242,7 @@ impl Queues {
         let stolen = self.shared.steal(self.core);
         let any = stolen.is_some();
         if let Some(stolen) = stolen {
+            stolen.target.metrics().stolen(self.core);
             self.enter(stolen, now);
         }
         any

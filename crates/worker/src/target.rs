@@ -12,7 +12,7 @@ use std::{
 };
 use telemetry::{
     logs::FunctionLog,
-    metrics::{FunctionMetrics, Sample},
+    metrics::{FunctionMetrics, Occupancy, Sample},
     usage::{Estimate, Recorder},
 };
 use tenants::{Allowance, Share};
@@ -175,6 +175,14 @@ impl Target {
             held: self.gate.held(),
             share: 1.0,
             draining,
+        }
+    }
+
+    /// How many of its requests there are now.
+    pub fn occupancy(&self) -> Occupancy {
+        Occupancy {
+            running: self.gate.taken().into(),
+            queued: self.queued.load(Ordering::Relaxed).into(),
         }
     }
 

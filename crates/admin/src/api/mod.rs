@@ -28,6 +28,7 @@ pub(crate) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(node::health))
         .routes(routes!(node::readiness))
         .routes(routes!(node::metrics))
+        .routes(routes!(node::counters))
         .routes(routes!(node::openapi))
         .routes(routes!(node::manifest_schema))
         .routes(routes!(code::upload))

@@ -7,7 +7,8 @@ use axum::{
     response::IntoResponse,
 };
 use serde_json::Value;
-use telemetry::metrics::Exposition;
+use std::time::SystemTime;
+use telemetry::metrics::{Exposition, Reading};
 
 /// The node about itself
 #[utoipa::path(get, operation_id = "describe_node", path = "/v1/node", tag = "node", responses((status = 200, description = "The node", body = wire::Node)))]
@@ -70,6 +71,29 @@ pub(crate) async fn metrics(State(context): State<Context>, caller: Caller) -> i
             Some(tenant) => metrics.render_tenant(tenant),
         },
     )
+}
+
+/// What is counted, as numbers
+///
+/// The rates and percentiles of an interval are the difference of two of these. A tenant sees those of its own functions.
+#[utoipa::path(get, operation_id = "read_counters", path = "/v1/counters", tag = "node", responses((status = 200, description = "The counters", body = wire::Counters)))]
+pub(crate) async fn counters(State(context): State<Context>, caller: Caller) -> Json<wire::Counters> {
+    let reading = context.state.metrics.read(|id| caller.sees(id.tenant()));
+    let node = caller.tenant().is_none().then(|| wire::NodeCounters {
+        resident: reading.resident,
+        cores: reading.cores.iter().map(Into::into).collect(),
+    });
+    let functions = reading.functions.into_iter();
+    Json(wire::Counters {
+        time: wire::time(SystemTime::now()),
+        started: wire::time(reading.started),
+        uptime: reading.uptime.as_secs_f64(),
+        bounds: Reading::bounds().map(|bound| bound.as_secs_f64()).collect(),
+        node,
+        functions: functions
+            .map(|(id, reading)| wire::FunctionCounters::new(caller.shown(&id), reading))
+            .collect(),
+    })
 }
 
 /// This description

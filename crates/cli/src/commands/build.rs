@@ -48,7 +48,7 @@ pub(super) fn build(
     verbose: bool,
 ) -> Result<Vec<Value>, Failure> {
     let (ring, _rung) = mpsc::channel();
-    let stop = signals::listen(ring)?;
+    let stop = signals::listen(ring, ())?;
     let mut built = Vec::new();
     for unit in builds::some_units(manifest, project, only)? {
         eprintln!("build: {}", unit.command);

@@ -20,6 +20,7 @@ mod secret;
 mod serve;
 mod tenant;
 mod token;
+mod top;
 mod up;
 
 use crate::{
@@ -68,6 +69,7 @@ enum Verb {
     Calls(calls::Calls),
     Secret(secret::Secret),
     Logs(logs::Logs),
+    Top(top::Top),
     List(list::List),
     Describe(describe::Describe),
     Delete(delete::Delete),
@@ -98,6 +100,7 @@ impl Millpond {
             Verb::Calls(verb) => verb.run(&client()?, *output),
             Verb::Secret(verb) => verb.run(&client()?, *output),
             Verb::Logs(verb) => verb.run(&client()?, *output),
+            Verb::Top(verb) => verb.run(&self.connection, *output),
             Verb::List(verb) => verb.run(&client()?, *output),
             Verb::Describe(verb) => verb.run(&client()?, *output),
             Verb::Delete(verb) => verb.run(&client()?, *output),

@@ -82,7 +82,7 @@ impl Serve {
             .map_err(|error| Failure::usage(error.to_string(), "check RUST_LOG"))?;
 
         let (ring, stop) = mpsc::channel();
-        signals::listen(ring)?;
+        signals::listen(ring, ())?;
         let failed = |error: node::Error| Failure::local(error.to_string(), "");
         let node = Node::start_exporting(&config, exporter).map_err(failed)?;
         if node.tls().is_none() {

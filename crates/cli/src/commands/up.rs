@@ -75,7 +75,7 @@ impl Up {
         let config = config(&project, self.listen, connection)?;
 
         let (ring, ended) = mpsc::channel();
-        let stop = signals::listen(ring.clone())?;
+        let stop = signals::listen(ring.clone(), ())?;
         let failed = |error: node::Error| Failure::local(error.to_string(), "");
         let node = Node::start_exporting(&config, exporter).map_err(failed)?;
         let teller = Teller { output };

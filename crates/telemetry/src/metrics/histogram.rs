@@ -118,6 +118,11 @@ pub(super) static TIME: Scale = Scale::new(
     Unit::Seconds,
 );
 
+/// The bounds of [`TIME`].
+pub(super) fn time_bounds() -> impl Iterator<Item = Duration> {
+    TIME.bounds.iter().copied().map(Duration::from_nanos)
+}
+
 /// 64 KiB, a page of linear memory, to 4 GiB, all of it, by doubling.
 pub(super) static MEMORY: Scale = Scale::new(
     &[
@@ -243,6 +248,18 @@ impl Snapshot {
         self
     }
 
+    /// How many values each bucket holds; the last has no bound.
+    pub(super) fn counts(&self) -> &[u64] {
+        self.buckets
+            .get(..=self.scale.bounds.len())
+            .unwrap_or(&self.buckets)
+    }
+
+    /// The sum as it is kept.
+    pub(super) fn total(&self) -> u64 {
+        self.sum
+    }
+
     /// How many values there are: always the sum of the buckets, whatever was written meanwhile.
     pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |count, n| count.wrapping_add(*n))
@@ -261,8 +278,7 @@ impl Snapshot {
     pub(crate) fn buckets(&self) -> (Vec<f64>, Vec<u64>) {
         let shown = |bound: &u64| Shown(*bound, self.scale.unit).float();
         let bounds: Vec<f64> = self.scale.bounds.iter().map(shown).collect();
-        let counts = self.buckets.iter().take(bounds.len() + 1).copied().collect();
-        (bounds, counts)
+        (bounds, self.counts().to_vec())
     }
 
     /// Each bound and how many values lie at or under it.

@@ -29,10 +29,12 @@
 mod cell;
 mod exposition;
 mod histogram;
+mod reading;
 
 pub use cell::{Counter, Gauge};
 pub use exposition::{Exposition, Family, Kind, Labels, Number};
 pub(crate) use exposition::{Series, Value};
+pub use reading::{CoreReading, FunctionReading, Reading, Times};
 
 use cell::Tally;
 use contract::{CoreId, FunctionId, Name};
@@ -43,7 +45,7 @@ use std::{
     collections::BTreeMap,
     fmt, fs,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// How an invocation ended.
@@ -119,6 +121,8 @@ pub struct Metrics {
     load: SharedHistogram,
     sources: Mutex<Vec<Source>>,
     started: SystemTime,
+    /// The same moment on a clock that never jumps.
+    begun: Instant,
 }
 
 type Source = Box<dyn Fn(&mut Exposition) + Send + Sync>;
@@ -167,10 +171,30 @@ impl CoreMetrics {
 
 const OTHER: &str = "other";
 
+/// How many invocations of a function there are at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Those that have a sandbox.
+    pub running: u64,
+    /// Those that were admitted and have none yet.
+    pub queued: u64,
+}
+
+/// Says how many there are now; `None` once nobody can say any more.
+type Watch = Box<dyn Fn() -> Option<Occupancy> + Send + Sync>;
+
 /// The numbers of one function, all its versions together.
-#[derive(Debug)]
 pub struct FunctionMetrics {
     shards: Box<[Shard]>,
+    watches: Mutex<Vec<Watch>>,
+}
+
+impl fmt::Debug for FunctionMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FunctionMetrics")
+            .field("shards", &self.shards)
+            .finish_non_exhaustive()
+    }
 }
 
 /// One core's part. The alignment is two cache lines, since processors fetch them in pairs.
@@ -178,6 +202,8 @@ pub struct FunctionMetrics {
 #[repr(align(128))]
 struct Shard {
     invocations: Counter,
+    preemptions: Counter,
+    steals: Counter,
     queue: Histogram,
     boot_sandbox: Histogram,
     boot_image: Histogram,
@@ -194,7 +220,42 @@ impl FunctionMetrics {
     fn new(cores: usize) -> Self {
         Self {
             shards: (0..cores).map(|_| Shard::default()).collect(),
+            watches: Mutex::default(),
         }
+    }
+
+    /// Asks `watch`, which counts for one of its versions, whenever somebody reads how many invocations there are now, until it
+    /// says `None`. So the path of requests counts nothing twice.
+    pub fn watch(&self, watch: impl Fn() -> Option<Occupancy> + Send + Sync + 'static) {
+        let mut watches = self.watches.lock();
+        watches.retain(|watch| watch().is_some());
+        watches.push(Box::new(watch));
+    }
+
+    /// Counts an invocation's loss of its core at the end of its quantum. Only the thread of `core` may call this.
+    pub fn preempted(&self, core: CoreId) {
+        if let Some(shard) = self.shards.get(usize::from(core.0)) {
+            shard.preemptions.add(1);
+        }
+    }
+
+    /// Counts an invocation that `core` took from another's queue. Only the thread of `core` may call this.
+    pub fn stolen(&self, core: CoreId) {
+        if let Some(shard) = self.shards.get(usize::from(core.0)) {
+            shard.steals.add(1);
+        }
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        let mut sum = Occupancy::default();
+        self.watches.lock().retain(|watch| {
+            let now = watch();
+            let Occupancy { running, queued } = now.unwrap_or_default();
+            sum.running += running;
+            sum.queued += queued;
+            now.is_some()
+        });
+        sum
     }
 
     /// Records an invocation. Only the thread of `core` may call this; a core that [`Metrics::new`] was not told of is
@@ -258,6 +319,9 @@ impl FunctionMetrics {
         };
         Totals {
             invocations: self.shards.iter().map(|shard| shard.invocations.get()).sum(),
+            preemptions: self.shards.iter().map(|shard| shard.preemptions.get()).sum(),
+            steals: self.shards.iter().map(|shard| shard.steals.get()).sum(),
+            occupancy: self.occupancy(),
             errors,
             queue: merged(&TIME, |shard| &shard.queue),
             boot_sandbox: merged(&TIME, |shard| &shard.boot_sandbox),
@@ -275,6 +339,9 @@ impl FunctionMetrics {
 /// A function's numbers, all cores together.
 struct Totals {
     invocations: u64,
+    preemptions: u64,
+    steals: u64,
+    occupancy: Occupancy,
     errors: BTreeMap<(&'static str, &'static str), u64>,
     queue: Snapshot,
     boot_sandbox: Snapshot,
@@ -297,6 +364,7 @@ impl Metrics {
             load: SharedHistogram::default(),
             sources: Mutex::default(),
             started: SystemTime::now(),
+            begun: Instant::now(),
         }
     }
 
@@ -355,6 +423,22 @@ impl Metrics {
             (id.tenant() == Some(tenant)).then(|| id.local().to_string())
         });
         page.into_text()
+    }
+
+    /// What is counted now, as numbers; of the functions only those that are `shown`.
+    pub fn read(&self, shown: impl Fn(&FunctionId) -> bool) -> Reading {
+        let uptime = self.begun.elapsed();
+        let functions = self.functions.read();
+        let functions = functions.iter().filter(|(id, _)| shown(id));
+        Reading {
+            started: self.started,
+            uptime,
+            resident: resident_bytes(),
+            cores: self.cores.iter().map(|core| CoreReading::of(core)).collect(),
+            functions: functions
+                .map(|(id, metrics)| (id.clone(), metrics.snapshot().into()))
+                .collect(),
+        }
     }
 
     /// When counting began.
@@ -420,6 +504,39 @@ impl Metrics {
         for (name, totals) in &functions {
             for (kind, boot) in [("sandbox", &totals.boot_sandbox), ("image", &totals.boot_image)] {
                 family.sample(&[("faas_name", name), ("kind", kind)], boot.count());
+            }
+        }
+        type Count = fn(&Totals) -> u64;
+        let counts: [(Kind, &str, &str, Count); 4] = [
+            (
+                Kind::Counter,
+                "millpond_invocation_preemptions_total",
+                "Times that an invocation lost its core at the end of a quantum.",
+                |t| t.preemptions,
+            ),
+            (
+                Kind::Counter,
+                "millpond_invocation_steals_total",
+                "Invocations that a core took from another's queue.",
+                |t| t.steals,
+            ),
+            (
+                Kind::Gauge,
+                "millpond_invocations_running",
+                "Invocations that have a sandbox.",
+                |t| t.occupancy.running,
+            ),
+            (
+                Kind::Gauge,
+                "millpond_invocations_queued",
+                "Invocations that were admitted and have no sandbox yet.",
+                |t| t.occupancy.queued,
+            ),
+        ];
+        for (kind, metric, help, count) in counts {
+            let family = page.family(kind, metric, help);
+            for (name, totals) in &functions {
+                family.sample(&[("faas_name", name)], count(totals));
             }
         }
         let family = page.family(
