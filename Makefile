@@ -48,7 +48,7 @@ test-long: build build/tools/bin/cargo-deny ## The tests that take long, fuzzing
 	 else echo "advisories: skipped, because their database cannot be fetched from here"; fi
 	MILLPOND_TEST_LONG=1 cargo test --release --workspace $(RUNNER)
 	fuzz/run 300
-	MILLPOND_TEST_LONG=1 $(WATCHDOG) 3600 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
+	MILLPOND_TEST_LONG=1 $(WATCHDOG) 9000 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
 
 lint: build ## Check the format, clippy's word, the floors, and that generated files are fresh
 	cargo fmt --all --check
