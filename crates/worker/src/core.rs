@@ -259,7 +259,7 @@ impl<F: Front> Core<F> {
         self.upkeep(now);
         let live = self.live.len();
         self.metrics.sandboxes.set(count(live + self.warm.len()));
-        self.metrics.runnable.set(count(self.queues.len()));
+        self.metrics.runnable.set(count(self.queues.waiting()));
         self.metrics.parked.set(count(self.parked));
         let busy = begun.elapsed();
         self.metrics.busy(busy);
@@ -396,7 +396,7 @@ impl<F: Front> Core<F> {
                 Next::Begin(invocation, job, quantum) => self.begin(invocation, job, quantum, now),
                 Next::Resume(place, quantum) => self.resume(place, quantum, now),
             };
-            let asked = &self.queues.seat().guarded.asked;
+            let asked = self.queues.seat().guarded.turns.asked();
             if now >= over
                 || asked.load(Ordering::Relaxed)
             {
@@ -642,11 +642,11 @@ impl<F: Front> Core<F> {
         }
         let until = Until {
             at: now + quantum,
-            asked: &guarded.asked,
+            asked: guarded.turns.asked(),
         };
         let step = live.sandbox.run(&self.wakers[place], until);
         self.turn += 2;
-        Watch::end(guarded, self.turn);
+        guarded.turns.end(self.turn);
         let end = Instant::now();
         let ran = end.saturating_duration_since(now);
         let stop = match &step {

@@ -26,6 +26,7 @@ mod bell;
 mod core;
 mod gate;
 mod line;
+mod offer;
 mod outside;
 mod poller;
 mod queues;
@@ -35,6 +36,7 @@ mod sync;
 mod target;
 mod tenancy;
 mod ticker;
+mod turns;
 
 pub use core::{Core, CoreOptions, Front, Seatless};
 pub use poller::{Poller, Readiness};

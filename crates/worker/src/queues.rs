@@ -11,13 +11,15 @@ use policy::Pace;
 use slab::Slab;
 use std::{
     collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     task::Waker,
     time::{Duration, Instant},
 };
 
-/// How long a request that found no sandbox waits before it tries again, if none of this core's sandboxes ends before.
+/// How long a request that found no sandbox waits before it tries again, if none of this core's sandboxes ends before;
 const STARVED: Duration = Duration::from_millis(1);
+/// and how long after it has tried in vain many times: where all sandboxes are parked, waiting costs next to nothing.
+const STARVED_LONG: Duration = Duration::from_millis(16);
 
 /// Requests that lie ready for each of the other cores, if it is worth waking one;
 const SPARE: usize = 16;
@@ -88,6 +90,8 @@ pub(crate) struct Queues {
     starved: VecDeque<Box<Invocation>>,
     /// When the first of them tries again, if no sandbox of this core ends before.
     pub(crate) retry: Instant,
+    /// After how long, if it is in vain once more.
+    pause: Duration,
     /// The longest mean run time among what was queued lately.
     mean: Duration,
     pace: Pace,
@@ -112,6 +116,7 @@ impl Queues {
             deque,
             starved: VecDeque::new(),
             retry: Instant::now(),
+            pause: STARVED,
             mean: Duration::ZERO,
             pace: Pace::default(),
             noted: Instant::now(),
@@ -221,7 +226,7 @@ impl Queues {
             self.deque.push(self.fresh.remove(key as usize).0);
         }
         if worth {
-            self.seat().offering.store(true, Ordering::SeqCst);
+            self.seat().offer.make();
             self.shared.wake_idle(self.core);
         }
     }
@@ -231,7 +236,7 @@ impl Queues {
         if self.deque.is_empty() {
             return;
         }
-        self.seat().offering.store(false, Ordering::SeqCst);
+        self.seat().offer.withdraw();
         while let Some(invocation) = self.deque.pop() {
             self.enter(invocation, now);
         }
@@ -251,7 +256,7 @@ impl Queues {
     /// Keeps a request until there may be a sandbox for it.
     pub(crate) fn starve(&mut self, invocation: Box<Invocation>, now: Instant) {
         if self.starved.is_empty() {
-            self.retry = now + STARVED;
+            self.retry = now + self.pause;
         }
         let place = self
             .starved
@@ -261,6 +266,7 @@ impl Queues {
 
     /// The first of those for which there was no sandbox can try again.
     pub(crate) fn feed(&mut self, now: Instant) {
+        self.pause = STARVED;
         if let Some(next) = self.starved.pop_front() {
             self.enter(next, now);
         }
@@ -269,8 +275,10 @@ impl Queues {
     /// One of those tries again whose time for it has come. If there is still no sandbox for it, there is none for the others.
     pub(crate) fn feed_in_time(&mut self, now: Instant) {
         if now >= self.retry && self.is_starving() {
-            self.retry = now + STARVED;
+            let pause = (self.pause * 2).min(STARVED_LONG);
+            self.retry = now + self.pause;
             self.feed(now);
+            self.pause = pause;
         }
     }
 
@@ -283,9 +291,9 @@ impl Queues {
         self.policy.is_empty() && self.deque.is_empty()
     }
 
-    /// How many can run.
-    pub(crate) fn len(&self) -> usize {
-        self.policy.len() + self.deque.len()
+    /// How many can run, or could if there were sandboxes for them.
+    pub(crate) fn waiting(&self) -> usize {
+        self.policy.len() + self.deque.len() + self.starved.len()
     }
 
     /// What was queued so far says nothing of what is queued from now on.

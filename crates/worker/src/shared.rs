@@ -3,6 +3,7 @@
 use crate::{
     Tenancy,
     bell::Bell,
+    offer::Offer,
     outside::{OUTSIDE, Outside},
     poller::Eventfd,
     sink,
@@ -255,8 +256,7 @@ pub(crate) struct Seat {
     /// Requests from outside, yet to be admitted.
     pub(crate) submitted: SegQueue<Box<Invocation>>,
     pub(crate) stealer: Stealer<Box<Invocation>>,
-    /// Others may steal: the owner found it worth their while, or does not come to it.
-    pub(crate) offering: AtomicBool,
+    pub(crate) offer: Offer,
     pub(crate) guarded: Guarded,
     /// Another core has found no place for a sandbox: this one's warm ones are to give way.
     pub(crate) give_way: AtomicBool,
@@ -287,8 +287,8 @@ impl Shared {
                     loaded: SegQueue::new(),
                     submitted: SegQueue::new(),
                     stealer,
-                    offering: AtomicBool::new(false),
-                    guarded: Guarded::default(),
+                    offer: Offer::new(),
+                    guarded: Guarded::new(),
                     give_way: AtomicBool::new(false),
                 })
             })
@@ -457,10 +457,10 @@ impl Shared {
         let own = usize::from(thief.0);
         for offset in 1..self.seats.len() {
             let victim = &self.seats[(own + offset) % self.seats.len()];
-            while victim.offering.load(Ordering::SeqCst) {
+            while victim.offer.stands() {
                 match victim.stealer.steal() {
                     Steal::Success(invocation) => return Some(invocation),
-                    Steal::Empty => victim.offering.store(false, Ordering::SeqCst),
+                    Steal::Empty => victim.offer.found_empty(|| victim.stealer.is_empty()),
                     Steal::Retry => {}
                 }
             }
@@ -470,9 +470,10 @@ impl Shared {
 
     pub(crate) fn anything_to_steal(&self, thief: CoreId) -> bool {
         let own = usize::from(thief.0);
-        self.seats.iter().enumerate().any(|(index, seat)| {
-            index != own && seat.offering.load(Ordering::SeqCst) && !seat.stealer.is_empty()
-        })
+        self.seats
+            .iter()
+            .enumerate()
+            .any(|(index, seat)| index != own && seat.offer.stands() && !seat.stealer.is_empty())
     }
 }
 

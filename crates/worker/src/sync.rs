@@ -1,4 +1,5 @@
-//! What [`crate::gate`], [`crate::line`] and [`crate::bell`] are made of. Their model checks put loom's in its place.
+//! What [`crate::gate`], [`crate::line`], [`crate::bell`], [`crate::turns`] and [`crate::offer`] are made of. Their model checks put
+//! loom's in its place.
 
 pub(crate) use parking_lot::Mutex;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -10,7 +10,11 @@
 //! is watched arrivals cost nothing. A core that was asked is not watched again for [`PAUSE`], or a flood of arrivals would leave
 //! the guest no time.
 
-use crate::{Shared, poller::Eventfd};
+use crate::{
+    Shared,
+    poller::Eventfd,
+    turns::{Nap, Turns},
+};
 use contract::{CoreId, Engine};
 use rustix::{
     buffer::spare_capacity,
@@ -39,24 +43,28 @@ pub(crate) struct Watch {
     epoll: OwnedFd,
     /// Wakes the ticker.
     bell: Eventfd,
-    asleep: AtomicBool,
+    nap: Nap,
     ended: AtomicBool,
     began: Instant,
 }
 
 /// A core, as the ticker sees it.
-#[derive(Default)]
 pub(crate) struct Guarded {
-    /// Odd while a guest runs; each turn adds two. Written by the core.
-    pub(crate) turn: AtomicU64,
-    /// The guest is to give its core back: see [`contract::Until`].
-    pub(crate) asked: AtomicBool,
-    /// The guest that runs is known to take long.
-    long: AtomicBool,
+    pub(crate) turns: Turns,
     /// Before this time the core is not watched again, in nanoseconds since the ticker began.
     paused: AtomicU64,
     /// The core's epoll instance.
     events: std::sync::OnceLock<Arc<OwnedFd>>,
+}
+
+impl Guarded {
+    pub(crate) fn new() -> Self {
+        Self {
+            turns: Turns::new(),
+            paused: AtomicU64::new(0),
+            events: std::sync::OnceLock::new(),
+        }
+    }
 }
 
 /// The bell's token.
@@ -84,7 +92,7 @@ impl Watch {
             engines,
             epoll,
             bell,
-            asleep: AtomicBool::new(false),
+            nap: Nap::new(),
             ended: AtomicBool::new(false),
             began: Instant::now(),
         })
@@ -107,11 +115,9 @@ impl Watch {
     /// A guest is about to run on a core, expected to take `left` yet: zero if that is not known. Says whether that is long; then
     /// mail that has come before is for the core to look for.
     pub(crate) fn begin(&self, core: CoreId, guarded: &Guarded, turn: u64, left: Duration) -> bool {
-        guarded.asked.store(false, Ordering::Relaxed);
         let long = left > LONG;
-        guarded.long.store(long, Ordering::Relaxed);
-        guarded.turn.store(turn, Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+        guarded.turns.begin(turn, long);
+        if self.nap.interrupt() {
             self.wake();
         }
         if long && self.now() >= guarded.paused.load(Ordering::Relaxed) {
@@ -120,15 +126,9 @@ impl Watch {
         long
     }
 
-    /// It does not run any more.
-    pub(crate) fn end(guarded: &Guarded, turn: u64) {
-        guarded.turn.store(turn, Ordering::Release);
-    }
-
     /// Has a guest that takes long give its core back, if there is one: there may be something more urgent.
     pub(crate) fn ask(&self, core: CoreId, guarded: &Guarded) {
-        if guarded.long.load(Ordering::SeqCst) && guarded.turn.load(Ordering::SeqCst) % 2 == 1 {
-            guarded.asked.store(true, Ordering::SeqCst);
+        if guarded.turns.ask() {
             self.preempt(core);
         }
     }
@@ -232,7 +232,7 @@ fn resume(shared: &Shared, now: Instant) -> Option<Instant> {
             continue;
         }
         guarded.paused.store(0, Ordering::Relaxed);
-        if guarded.long.load(Ordering::Relaxed) && guarded.turn.load(Ordering::SeqCst) % 2 == 1 {
+        if guarded.turns.is_long() {
             watch.arm(CoreId(core), guarded);
         }
     }
@@ -257,17 +257,21 @@ fn look_around(shared: &Shared, seen: &mut [u64]) -> bool {
     let watch = shared.watch();
     let mut any = false;
     for (core, (seat, seen)) in (0u16..).zip(shared.seats().iter().zip(seen)) {
-        let turn = seat.guarded.turn.load(Ordering::SeqCst);
+        let turn = seat.guarded.turns.now();
         let runs = turn % 2 == 1;
         // A core that never stops running short guests is busy, not stuck.
         any |= turn != *seen || runs;
         if runs && turn == *seen {
             watch.preempt(CoreId(core));
-            if !seat.guarded.long.swap(true, Ordering::SeqCst) {
+            if seat.guarded.turns.found_long() {
                 watch.arm(CoreId(core), &seat.guarded);
+                // Whoever brought it found a guest that was not known to take long.
+                if seat.has_mail() {
+                    watch.ask(CoreId(core), &seat.guarded);
+                }
             }
             if !seat.stealer.is_empty() {
-                seat.offering.store(true, Ordering::SeqCst);
+                seat.offer.make();
                 shared.wake_idle(CoreId(core));
             }
         }
@@ -279,20 +283,20 @@ fn look_around(shared: &Shared, seen: &mut [u64]) -> bool {
 /// Until a guest runs.
 fn sleep(shared: &Shared, seen: &[u64], events: &mut Vec<epoll::Event>) {
     let watch = shared.watch();
-    watch.asleep.store(true, Ordering::SeqCst);
+    watch.nap.begin();
     // Whoever began before that store is seen here; whoever begins after it sees us asleep.
     let begun = shared
         .seats()
         .iter()
         .zip(seen)
-        .any(|(seat, seen)| seat.guarded.turn.load(Ordering::SeqCst) != *seen);
+        .any(|(seat, seen)| seat.guarded.turns.now() != *seen);
     if !begun {
-        while watch.asleep.load(Ordering::SeqCst) && !watch.ended.load(Ordering::SeqCst) {
+        while watch.nap.goes_on() && !watch.ended.load(Ordering::SeqCst) {
             watch.wait(events, None);
             heed(shared, events);
         }
     }
-    watch.asleep.store(false, Ordering::SeqCst);
+    watch.nap.end();
 }
 
 impl Drop for Ticker {

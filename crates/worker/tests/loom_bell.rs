@@ -6,46 +6,21 @@
 #[expect(dead_code, reason = "each model uses a part of it")]
 #[path = "../src/bell.rs"]
 mod bell;
+#[path = "loom/signals.rs"]
+mod signals;
 #[expect(dead_code, unused_imports, reason = "each model uses a part of it")]
 #[path = "loom/sync.rs"]
 mod sync;
 
-use bell::{Bell, Event};
+use bell::Bell;
 use loom::{
     sync::{
-        Arc, Condvar, Mutex,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     thread,
 };
-
-/// An eventfd, and the `epoll_wait` on it.
-struct Signals {
-    set: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Event for Signals {
-    fn signal(&self) {
-        *self.set.lock().expect("no panic") = true;
-        self.changed.notify_one();
-    }
-
-    fn clear(&self) {
-        *self.set.lock().expect("no panic") = false;
-    }
-}
-
-impl Signals {
-    /// Whether it was signalled; waits for that, unless told not to.
-    fn wait(&self, at_all: bool) -> bool {
-        let mut set = self.set.lock().expect("no panic");
-        while at_all && !*set {
-            set = self.changed.wait(set).expect("no panic");
-        }
-        *set
-    }
-}
+use signals::{Signals, explore};
 
 struct Core {
     bell: Bell<Signals>,
@@ -56,10 +31,7 @@ struct Core {
 impl Core {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            bell: Bell::new(Signals {
-                set: Mutex::new(false),
-                changed: Condvar::new(),
-            }),
+            bell: Bell::new(Signals::new()),
             mail: AtomicU32::new(0),
         })
     }
@@ -86,12 +58,6 @@ impl Core {
             }
         }
     }
-}
-
-fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = preemptions;
-    builder.check(model);
 }
 
 #[test]
