@@ -230,7 +230,7 @@ fn trace(core: &mut Held, ended: &AtomicBool) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// A thread of another process that is stopped, unless it is told to step. It ends with its process.
+/// A thread of another process that is stopped, unless it is told to step.
 struct Held {
     thread: Pid,
     /// To be delivered with the next step.
@@ -288,6 +288,13 @@ impl Held {
             }
             None => bail!("the node's core has ended: {status:?}"),
         }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Its process could not be waited for otherwise.
+        let _ = request(libc::PTRACE_DETACH, self.thread, 0);
     }
 }
 
