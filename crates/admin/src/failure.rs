@@ -3,7 +3,11 @@
 use crate::DOCUMENT_LIMIT;
 use axum::{
     body::BodyDataStream,
-    extract::{FromRequest, FromRequestParts, Json, Path, Query, Request, rejection::JsonRejection},
+    extract::{
+        FromRequest, FromRequestParts, Json, Path, Query, Request,
+        path::ErrorKind,
+        rejection::{JsonRejection, PathRejection},
+    },
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
@@ -205,8 +209,22 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Names<T
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let path = Path::<T>::from_request_parts(parts, state).await;
-        path.map(|Path(names)| Self(names))
-            .map_err(|rejection| Failure::new(rejection.status(), "name-invalid", rejection.body_text(), ""))
+        path.map(|Path(names)| Self(names)).map_err(|rejection| {
+            let hint = "the paths are described in GET /openapi.json";
+            Failure::new(rejection.status(), "name-invalid", wrong_path(&rejection), hint)
+        })
+    }
+}
+
+fn wrong_path(rejection: &PathRejection) -> String {
+    match rejection {
+        PathRejection::FailedToDeserializePathParams(error) => match error.kind() {
+            ErrorKind::InvalidUtf8InPathParam { key } => {
+                format!("the `{key}` that the path names is not UTF-8, once its escapes are read")
+            }
+            other => format!("the path is not one that this takes: {other}"),
+        },
+        other => format!("the path is not one that this takes: {}", cause(other)),
     }
 }
 

@@ -614,6 +614,12 @@ fn what_is_wrong_is_said_in_the_platforms_words() {
     for (method, path, body, detail) in [
         (
             "GET",
+            "/v1/functions/%ff",
+            "",
+            "the `function` that the path names is not UTF-8, once its escapes are read",
+        ),
+        (
+            "GET",
             "/v1/calls?limit=many",
             "",
             "the query `limit=many` is not one that this takes: limit: invalid digit found in string",

@@ -32,6 +32,10 @@ pub(crate) fn request(parts: &mut request::Parts, has_body: bool) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("te"));
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     join_cookies(headers);
+    if has_body && headers.contains_key(header::TRAILER) {
+        // HTTP/1.1 has no place for trailers behind a body of a given length. HTTP/2 itself holds the body to it.
+        headers.remove(header::CONTENT_LENGTH);
+    }
     if has_body && !headers.contains_key(header::CONTENT_LENGTH) {
         headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
@@ -150,6 +154,21 @@ mod tests {
                 .headers
                 .contains_key("transfer-encoding")
         );
+    }
+
+    #[test]
+    fn a_length_gives_way_to_trailers_that_are_announced() {
+        let request = |has_body| {
+            let request = Request::post("/")
+                .header("content-length", "3")
+                .header("trailer", "x-sum");
+            translated(request.body(()).unwrap(), has_body).headers
+        };
+        let headers = request(true);
+        assert_eq!(headers["transfer-encoding"], "chunked");
+        assert_eq!(headers["trailer"], "x-sum");
+        assert!(!headers.contains_key("content-length"));
+        assert!(!request(false).contains_key("transfer-encoding"));
     }
 
     #[test]

@@ -255,7 +255,9 @@ impl Body for Upload {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
+        // What goes in chunks has no length, whatever the client said of it.
+        let body = self.body.as_ref().filter(|_| self.slip.is_none());
+        body.map(Body::size_hint).unwrap_or_default()
     }
 }
 

@@ -14,9 +14,11 @@ pub(crate) const MAX_HEAD: usize = 64 << 10;
 /// And at most this many.
 const MAX_FIELDS: usize = 128;
 
-/// Fields that belong to the connection, which is not the function's.
-const CONNECTION_FIELDS: [&str; 8] = [
+/// Fields that say how a message travels on one connection (RFC 9110, section 7.6.1), which is not the function's: it neither sees
+/// them in requests nor sends them.
+pub const CONNECTION_FIELDS: [&str; 9] = [
     "connection",
+    "http2-settings",
     "keep-alive",
     "proxy-authenticate",
     "proxy-connection",

@@ -14,6 +14,7 @@
 //!
 //! A value with a NUL byte cannot be a variable, and is left out.
 
+use crate::cgi::CONNECTION_FIELDS;
 use contract::{Grant, Head, is_reserved_variable};
 use std::net::IpAddr;
 
@@ -140,21 +141,8 @@ fn server(strings: &mut Strings, head: &Head) {
     strings.variable("SERVER_PORT", port.to_string());
 }
 
-/// Headers that make no variable; see the module's introduction.
-const WITHHELD: [&str; 12] = [
-    "connection",
-    "content-length",
-    "content-type",
-    "keep-alive",
-    "proxy",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "http2-settings",
-];
+/// Headers that make no variable, beside those of the connection; see the module's introduction.
+const WITHHELD: [&str; 4] = ["content-length", "content-type", "proxy", "proxy-authorization"];
 
 fn headers(strings: &mut Strings, head: &Head) {
     let passed = |name: &str| {
@@ -164,6 +152,7 @@ fn headers(strings: &mut Strings, head: &Head) {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
             && !WITHHELD
                 .iter()
+                .chain(&CONNECTION_FIELDS)
                 .any(|withheld| name.eq_ignore_ascii_case(withheld))
     };
     for (index, (name, value)) in head.headers().enumerate() {

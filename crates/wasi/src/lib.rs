@@ -34,6 +34,7 @@ mod preview1;
 mod test;
 
 pub use bind::{FUNCTIONS, Function, ValueType, function};
+pub use cgi::CONNECTION_FIELDS;
 pub use clock::{origin, realtime};
 pub use command::{Command, Stop};
 pub use errno::Errno;

@@ -7,7 +7,7 @@ use crate::{
 };
 use clap::Args;
 use serde::de::DeserializeOwned;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 
 /// Which lines.
 #[derive(Args, Debug)]
@@ -39,27 +39,31 @@ impl Lines {
             query if query.is_empty() => path.to_owned(),
             query => format!("{path}?{query}"),
         };
-        let mut lines = BufReader::new(client.open(&path)?);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let read = lines.read_until(b'\n', &mut line);
-            let read = read.map_err(|error| {
-                Failure::local(
-                    format!("{what} broke off: {error}"),
-                    "the node may have stopped; try again",
-                )
-            })?;
-            if read == 0 {
-                return Ok(());
-            }
-            if output.json() {
-                output.bytes(&line)?;
-            } else if !line.trim_ascii().is_empty() {
-                output.line(&text(&line, &human))?;
-            }
+        each(client.open(&path)?, what, |line| match output.json() {
+            true => output.bytes(&[line, b"\n"].concat()),
+            false => output.line(&text(line, &human)),
+        })
+    }
+}
+
+/// Passes on each line as it comes, but for the empty ones that only say that the node is there.
+pub(super) fn each(
+    from: impl Read,
+    what: &str,
+    mut pass_on: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for line in BufReader::new(from).split(b'\n') {
+        let line = line.map_err(|error| {
+            Failure::local(
+                format!("{what} broke off: {error}"),
+                "the node may have stopped; try again",
+            )
+        })?;
+        if !line.trim_ascii().is_empty() {
+            pass_on(&line)?;
         }
     }
+    Ok(())
 }
 
 /// A line for people. What cannot be read is shown as it is.

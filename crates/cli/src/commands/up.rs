@@ -7,6 +7,7 @@
 
 use super::{
     deploy::{Deployed, Request},
+    lines,
     serve::{address, exported, exporter},
 };
 use crate::{
@@ -28,7 +29,7 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
-    io::{self, BufRead, BufReader, IsTerminal, Write},
+    io::{self, IsTerminal, Write},
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::mpsc,
@@ -328,16 +329,13 @@ impl Session {
             return Ok(());
         }
         let path = format!("/v1/functions/{function}/logs?follow=true&tail=0");
-        let lines = BufReader::new(self.client.open(&path)?);
+        let log = self.client.open(&path)?;
         let (teller, label) = (self.teller, name.to_string());
         let passing = move || {
-            for line in lines.lines() {
-                // It breaks off when the node ends, and nobody reads standard output when that fails.
-                let Ok(line) = line else { return };
-                if !line.is_empty() && pass_on(teller, &label, &line).is_err() {
-                    return;
-                }
-            }
+            // It breaks off when the node ends, and nobody reads standard output when that fails.
+            let _ = lines::each(log, "the log", |line| {
+                pass_on(teller, &label, &String::from_utf8_lossy(line))
+            });
         };
         thread::Builder::new()
             .name("log".into())

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use contract::Head;
 use std::mem;
+use wasi::CONNECTION_FIELDS;
 use wasmtime::{
     Error, Result,
     component::{ComponentType, Lift, Lower},
@@ -22,22 +23,10 @@ pub(super) enum HeaderError {
 /// Fields of one message at most.
 const MOST_FIELDS: usize = 512;
 
-/// Fields that are the connection's, which a guest neither sees nor sets.
-const FORBIDDEN: [&str; 10] = [
-    "connection",
-    "host",
-    "http2-settings",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
+/// Whether a field is the connection's, which a guest neither sees nor sets.
 fn forbidden(name: &str) -> bool {
-    FORBIDDEN.iter().any(|its| name.eq_ignore_ascii_case(its))
+    let is = |its: &&str| name.eq_ignore_ascii_case(its);
+    is(&"host") || CONNECTION_FIELDS.iter().any(is)
 }
 
 /// A token (RFC 9110, section 5.6.2).
