@@ -26,11 +26,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Not a verb: a node starts its own program so, once for each module that it compiles.
-    if std::env::args_os()
+    if let Some(code) = std::env::args_os()
         .nth(1)
-        .is_some_and(|argument| argument == node::COMPILE)
+        .and_then(|argument| node::compile(&argument))
     {
-        return node::compile();
+        return code;
     }
     let command = commands::Millpond::parse();
     let output = command.output();

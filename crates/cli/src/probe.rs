@@ -75,6 +75,7 @@ pub(crate) fn all() -> Vec<Finding> {
         memory(),
         overcommit(),
         maps(),
+        sandboxes(),
         files(),
         pagemap_scan(),
         swap(),
@@ -236,27 +237,41 @@ fn overcommit() -> Finding {
     }
 }
 
-/// Mappings that a waiting sandbox takes at most: three of its memory, two of its stack, and room for the rest.
-const MAPS_FOR_EACH: u64 = 8;
-
 fn maps() -> Finding {
-    let needed_for = "sandboxes that wait at the same time";
+    let needed_for = "sandboxes that wait at the same time: six for each";
     let remedy = "sysctl -w vm.max_map_count=1048576, and the same in /etc/sysctl.d to keep it";
     match number("/proc/sys/vm/max_map_count") {
         Some(count) => {
-            let found = format!(
-                "vm.max_map_count = {count}: about {} sandboxes at once",
-                count / MAPS_FOR_EACH
-            );
             let state = if count >= 262_144 {
                 State::Ok
             } else {
                 State::Limited
             };
+            let found = format!("vm.max_map_count = {count}");
             Finding::new("memory maps", state, found, needed_for, remedy)
         }
         None => Finding::new("memory maps", State::Limited, "unknown", needed_for, remedy),
     }
+}
+
+/// What a node without a configuration file would find.
+fn sandboxes() -> Finding {
+    let (guarded, dense) = node::room(&node::Config::default());
+    let found = format!(
+        "{} at once, as {}; beside them {} dense ones, as {}",
+        guarded.sandboxes, guarded.limit, dense.sandboxes, dense.limit
+    );
+    let state = match guarded.limit {
+        node::Limit::Most => State::Ok,
+        _ => State::Limited,
+    };
+    Finding::new(
+        "sandboxes",
+        state,
+        found,
+        "requests under way at the same time, those that wait for others included; more wait outside",
+        guarded.limit.remedy(),
+    )
 }
 
 fn files() -> Finding {

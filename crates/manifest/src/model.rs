@@ -134,6 +134,19 @@ pub enum Engine {
     Auto,
     /// WebAssembly by Wasmtime: commands of WASI 0.1 and 0.2, HTTP handlers.
     Wasmtime,
+    /// The same with at most 256MiB of memory and a check of every access, so that many more sandboxes can wait at once.
+    #[serde(rename = "wasmtime-dense")]
+    WasmtimeDense,
+}
+
+impl Engine {
+    /// The largest `memory` that it gives a sandbox, if it has a bound of its own.
+    pub(crate) fn most_memory(self) -> Option<ByteSize> {
+        match self {
+            Self::Auto | Self::Wasmtime => None,
+            Self::WasmtimeDense => Some(ByteSize::mib(256)),
+        }
+    }
 }
 
 /// How standard output becomes a response.

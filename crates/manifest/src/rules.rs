@@ -77,6 +77,13 @@ impl Rules<'_> {
                 self.check("bad-content-type", &path, media_type(content_type));
             }
         }
+        if let (Some(most), Some(memory)) = (function.engine.most_memory(), function.memory)
+            && memory > most
+        {
+            let help = format!("use at most {most}, or another engine");
+            let reason = format!("is {memory}, and its engine gives a sandbox at most {most}");
+            self.check("out-of-range", &join(at, "memory"), broken(reason, help));
+        }
         let variables = join(at, "env");
         for name in function.env.keys() {
             let path = join(&variables, name);

@@ -316,7 +316,7 @@ fn each_is_refused_with_its_reason() {
         (
             f("engine = \"process\""),
             "not-available",
-            "use \"auto\" or \"wasmtime\"",
+            "use \"auto\", \"wasmtime\" or \"wasmtime-dense\"",
         ),
         // Values.
         (
@@ -347,7 +347,12 @@ fn each_is_refused_with_its_reason() {
         (
             f("engine = 1"),
             "wrong-type",
-            "must be one of \"auto\" or \"wasmtime\", not an integer",
+            "must be one of \"auto\", \"wasmtime\" or \"wasmtime-dense\", not an integer",
+        ),
+        (
+            f("engine = \"wasmtime-dense\"\nmemory = \"257MiB\""),
+            "out-of-range",
+            "at most 256MiB",
         ),
         (
             f("protocol = \"http\""),

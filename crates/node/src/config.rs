@@ -33,8 +33,11 @@ pub struct Config {
     pub cores: Vec<usize>,
     /// What callers of the control API must show. Needed as soon as `admin` is not a loopback address.
     pub admin_token: Option<String>,
-    /// Sandboxes alive at once; 0: as many as the host's limits carry, at most 4,000.
+    /// Sandboxes alive at once, at most what the host's limits carry; 0: as many as they carry, and no more than 20,000.
     pub sandboxes: u32,
+    /// The same of those with `engine = "wasmtime-dense"`; 0: as many as the host's limits carry beside the others, and no more
+    /// than 60,000.
+    pub dense_sandboxes: u32,
     /// Memory of a finished sandbox that stays resident for the next one.
     pub keep_resident: ByteSize,
     /// How long requests may take to end once the node is told to.
@@ -103,6 +106,7 @@ impl Default for Config {
             cores: Vec::new(),
             admin_token: None,
             sandboxes: 0,
+            dense_sandboxes: 0,
             keep_resident: ByteSize(128 << 10),
             drain: Duration::from_secs(10),
             quantum: policy::QUANTUM,

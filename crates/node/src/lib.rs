@@ -26,6 +26,7 @@ mod schedules;
 
 pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
+pub use limits::{Limit, Room, room};
 
 use admin::Audit;
 use callbacks::Courier;
@@ -33,7 +34,7 @@ use contract::{ByteSize, Engine, PrepareError, Service};
 use cores::Common;
 use dispatcher::Dispatcher;
 use driver::{Driver, Made};
-use engine_wasmtime::Wasmtime;
+use engine_wasmtime::{Layout, OnDemand, Wasmtime};
 use gateway::{Later, Listener};
 use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
@@ -41,6 +42,7 @@ use schedules::Schedules;
 use secrets::Secrets;
 use service_http::Http;
 use std::{
+    ffi::OsStr,
     fs, io,
     net::SocketAddr,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
@@ -48,7 +50,7 @@ use std::{
     process::ExitCode,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     thread::{self, JoinHandle},
@@ -57,7 +59,7 @@ use std::{
 use store_embedded::Embedded;
 use telemetry::{
     logs::{LogOptions, Logs},
-    metrics::Metrics,
+    metrics::{Kind, Metrics},
     otlp::{Exporter, Tracer},
 };
 use tenants::Tenants;
@@ -74,6 +76,7 @@ pub struct Node {
     shared: Arc<Shared>,
     cores: Vec<JoinHandle<()>>,
     failures: mpsc::Receiver<io::Error>,
+    refusals: Refusals,
     driver: Driver,
     protocols: Protocols,
     network: Runtime,
@@ -191,11 +194,13 @@ impl Node {
             .enable_all()
             .build()
             .map_err(system("start the threads of the services"))?;
-        let engines = engines(config)?;
+        let refusals = Refusals::default();
+        let engines = engines(config, &metrics, &refusals)?;
         let secrets =
             Secrets::open(&config.data.join("secrets")).map_err(|error| data_error(error.to_string()))?;
         let tracer = exporter.as_ref().and_then(Exporter::tracer);
-        let services = services(&network, &secrets, tracer);
+        let files = usize::try_from(files).unwrap_or(1024);
+        let services = services(&network, &secrets, tracer, limits::calls(files));
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             metrics: Some(metrics.clone()),
@@ -249,7 +254,6 @@ impl Node {
 
         let (failed, failures) = mpsc::channel();
         let ways = Ways::new(&shared);
-        let files = usize::try_from(files).unwrap_or(1024);
         let later = Later {
             calls: calls.clone(),
             shared: shared.clone(),
@@ -258,7 +262,7 @@ impl Node {
             callbacks: config.calls.hosts().into(),
         };
         // Connections and places of its own: functions that wait for replies hold no callback back.
-        let outside = Http::new(network.handle().clone(), secrets.clone(), None);
+        let outside = Http::new(network.handle().clone(), secrets.clone(), None, DELIVERIES);
         let courier = Courier::new(network.handle().clone(), &outside, &later.callbacks);
         let common = Common {
             shared: shared.clone(),
@@ -268,8 +272,10 @@ impl Node {
             drain: config.drain,
             boot: boot_number(),
             gateway: gateway::Options {
-                // Some descriptors are for files, engines and the control API.
-                connections: config.connections.min(files / 2 / processors.len()).max(16),
+                connections: config
+                    .connections
+                    .min(limits::connections(files) / processors.len())
+                    .max(16),
                 tracer: exporter.as_ref().and_then(Exporter::tracer),
                 later: Some(later.clone()),
                 keys: config.lambda.load()?,
@@ -333,6 +339,7 @@ impl Node {
             shared,
             cores,
             failures,
+            refusals,
             driver,
             protocols,
             network,
@@ -365,7 +372,17 @@ impl Node {
 
     /// Blocks until a core fails, or `stop` says so.
     pub fn wait(&self, stop: &mpsc::Receiver<()>) -> Result<(), Error> {
+        let mut told = self.refusals.count();
         loop {
+            let refused = self.refusals.count();
+            if refused > told {
+                told = refused;
+                tracing::warn!(
+                    refused,
+                    "the kernel refuses memory maps or memory for another sandbox, and requests wait: raise vm.max_map_count, \
+                     add memory, or lower `sandboxes` and `dense_sandboxes` of the configuration"
+                );
+            }
             match stop.recv_timeout(Duration::from_millis(200)) {
                 Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -415,54 +432,148 @@ pub fn check_tls(options: &TlsOptions) -> Result<(), Error> {
 }
 
 /// What functions of this node may be granted beyond their request.
-fn services(network: &Runtime, secrets: &Secrets, tracer: Option<Tracer>) -> Vec<Arc<dyn Service>> {
+fn services(
+    network: &Runtime,
+    secrets: &Secrets,
+    tracer: Option<Tracer>,
+    calls: usize,
+) -> Vec<Arc<dyn Service>> {
     vec![Arc::new(Http::new(
         network.handle().clone(),
         secrets.clone(),
         tracer,
+        calls,
     ))]
 }
 
-/// All engines of this node; a manifest's `engine` names one.
-fn engines(config: &Config) -> Result<Vec<Arc<dyn Engine>>, Error> {
-    let sandboxes = match config.sandboxes {
-        0 => limits::sandboxes(),
-        some => some,
-    };
-    let wasmtime = wasmtime(sandboxes, config.keep_resident, None).map_err(|error| Error::Engine {
-        engine: "wasmtime",
-        reason: error.to_string(),
-    })?;
-    let compiler = compile::Options {
-        // This very program, whatever has become of its file.
-        program: "/proc/self/exe".into(),
-        arguments: vec![COMPILE.into()],
-        time: COMPILE_TIME,
-    };
-    Ok(vec![Arc::new(compile::Apart::new(Arc::new(wasmtime), compiler))])
+/// Callbacks that are delivered at once.
+const DELIVERIES: usize = 256;
+
+/// How often the kernel has refused an engine what it should have had by [`limits::room`]. Cores count, for they must not wait for
+/// a log; [`Node::wait`] tells.
+#[derive(Clone, Debug, Default)]
+struct Refusals([Arc<AtomicU64>; 2]);
+
+impl Refusals {
+    fn count(&self) -> u64 {
+        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
 }
 
-fn wasmtime(
+/// All engines of this node; a manifest's `engine` names one.
+fn engines(
+    config: &Config,
+    metrics: &Metrics,
+    Refusals([guarded_refused, dense_refused]): &Refusals,
+) -> Result<Vec<Arc<dyn Engine>>, Error> {
+    let (guarded, dense) = limits::room(config);
+    tell(config, (guarded, dense));
+    let pools = [
+        (Layout::Guarded, guarded, guarded_refused.clone()),
+        (Layout::Dense, dense, dense_refused.clone()),
+    ];
+    let [whole, on_demand] = pools
+        .clone()
+        .map(|(layout, room, refusals)| engine_wasmtime::Options {
+            refusals,
+            ..options(layout, room.sandboxes, config.keep_resident, None)
+        });
+    metrics.add_source(move |page| {
+        let name = "millpond_sandboxes_limit";
+        let family = page.family(Kind::Gauge, name, "Sandboxes that may be alive at once.");
+        for (layout, room, _) in &pools {
+            family.sample(&[("engine", layout.name())], i64::from(room.sandboxes));
+        }
+        let name = "millpond_sandboxes_refused_total";
+        let help = "Times that the kernel had no memory maps or memory for a sandbox for which there should have been room.";
+        let family = page.family(Kind::Counter, name, help);
+        for (layout, _, refusals) in &pools {
+            family.sample(&[("engine", layout.name())], refusals.load(Ordering::Relaxed));
+        }
+    });
+    let failed = |layout: Layout| {
+        move |error: PrepareError| Error::Engine {
+            engine: layout.name(),
+            reason: error.to_string(),
+        }
+    };
+    let whole = Wasmtime::new(&whole).map_err(failed(Layout::Guarded))?;
+    let on_demand = OnDemand::new(on_demand).map_err(failed(Layout::Dense))?;
+    let apart = |engine: Arc<dyn Engine>, argument: &str| {
+        let compiler = compile::Options {
+            // This very program, whatever has become of its file.
+            program: "/proc/self/exe".into(),
+            arguments: vec![argument.into()],
+            time: COMPILE_TIME,
+        };
+        Arc::new(compile::Apart::new(engine, compiler)) as Arc<dyn Engine>
+    };
+    Ok(vec![
+        apart(Arc::new(whole), COMPILE),
+        apart(Arc::new(on_demand), COMPILE_DENSE),
+    ])
+}
+
+/// Says how many sandboxes there is room for, and what to raise for more.
+fn tell(config: &Config, (guarded, dense): (Room, Room)) {
+    tracing::info!(
+        sandboxes = guarded.sandboxes,
+        because = %guarded.limit,
+        dense_sandboxes = dense.sandboxes,
+        dense_because = %dense.limit,
+        "there is room for so many sandboxes at once; requests beyond them wait"
+    );
+    let asked = [
+        ("sandboxes", config.sandboxes, guarded),
+        ("dense_sandboxes", config.dense_sandboxes, dense),
+    ];
+    for (key, asked, room) in asked {
+        if asked > room.sandboxes {
+            tracing::warn!(
+                key,
+                asked,
+                room = room.sandboxes,
+                because = %room.limit,
+                remedy = room.limit.remedy(),
+                "the configuration asks for more sandboxes than this host carries"
+            );
+        }
+    }
+}
+
+fn options(
+    layout: Layout,
     sandboxes: u32,
     keep_resident: ByteSize,
     pieces: Option<Arc<compile::Pieces>>,
-) -> Result<Wasmtime, PrepareError> {
-    Wasmtime::new(&engine_wasmtime::Options {
+) -> engine_wasmtime::Options {
+    engine_wasmtime::Options {
+        layout,
         sandboxes,
         keep_resident: keep_resident.bytes(),
         pieces,
-    })
+        ..engine_wasmtime::Options::default()
+    }
 }
 
-/// The argument with which a node starts its own program as a compiler.
-pub const COMPILE: &str = "compile-code";
+/// The arguments with which a node starts its own program as a compiler: for guarded sandboxes,
+const COMPILE: &str = "compile-code";
+/// and for dense ones.
+const COMPILE_DENSE: &str = "compile-code-dense";
 
 /// How long compiling one module may take, if it is no larger than most: see [`compile::time_for`].
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
-/// What the program does when it is started with [`COMPILE`]: see [`compile::answer`].
-pub fn compile() -> ExitCode {
-    compile::answer(COMPILE_TIME, |pieces| wasmtime(1, ByteSize(0), pieces))
+/// What the program does if its first argument says that a node started it as a compiler: see [`compile::answer`].
+pub fn compile(argument: &OsStr) -> Option<ExitCode> {
+    let layout = match argument.to_str()? {
+        COMPILE => Layout::Guarded,
+        COMPILE_DENSE => Layout::Dense,
+        _ => return None,
+    };
+    Some(compile::answer(COMPILE_TIME, |pieces| {
+        Wasmtime::new(&options(layout, 1, ByteSize(0), pieces))
+    }))
 }
 
 /// Only its owner may read a node's folder, and nobody else write to it: compiled code is mapped from there.

@@ -143,6 +143,7 @@ pub(crate) fn wanted(
         }
         let engine = match function.engine {
             manifest::Engine::Auto | manifest::Engine::Wasmtime => "wasmtime",
+            manifest::Engine::WasmtimeDense => "wasmtime-dense",
         };
         if !engines.iter().any(|e| e.name() == engine) {
             let available: Vec<_> = engines.iter().map(|engine| engine.name()).collect();

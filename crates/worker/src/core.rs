@@ -397,9 +397,7 @@ impl<F: Front> Core<F> {
                 Next::Resume(place, quantum) => self.resume(place, quantum, now),
             };
             let asked = self.queues.seat().guarded.turns.asked();
-            if now >= over
-                || asked.load(Ordering::Relaxed)
-            {
+            if now >= over || asked.load(Ordering::Relaxed) {
                 break;
             }
         }

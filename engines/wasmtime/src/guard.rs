@@ -27,7 +27,10 @@ use wasmtime::{Store, unix::StoreExt as _};
 /// An instance that was surprised so often is asked about, request for request.
 const SURPRISES: u32 = 8;
 
-/// How many guards there are. Each splits its memory's map in up to `2 * Written::RUNS` more.
+/// Maps that a guard makes more of its memory's, at most.
+pub(crate) const MOST_MAPS: u64 = 2 * Written::RUNS as u64;
+
+/// How many guards there are.
 pub(crate) struct Guards {
     taken: AtomicUsize,
     most: usize,

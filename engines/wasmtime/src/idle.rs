@@ -36,6 +36,11 @@ thread_local! {
     };
 }
 
+/// How many instances of one kind can be idle with this many threads.
+pub(crate) fn most(threads: usize) -> usize {
+    threads.min(LISTS) * LIST
+}
+
 impl<T> Idle<T> {
     /// For as many instances as this many threads can use.
     pub(crate) fn new(threads: usize) -> Self {
@@ -43,13 +48,8 @@ impl<T> Idle<T> {
             lists: (0..LISTS).map(|_| List(Mutex::default())).collect(),
             images: 0.into(),
             count: 0.into(),
-            most: threads.min(LISTS) * LIST,
+            most: most(threads),
         }
-    }
-
-    /// How many there can be.
-    pub(crate) fn most(&self) -> usize {
-        self.most
     }
 
     #[cfg(test)]

@@ -79,6 +79,10 @@ impl Inner {
         self.once.store(true, Ordering::Relaxed);
     }
 
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     pub(crate) fn store(&self) -> Store<Host> {
         Store::new(self.instance.module().engine(), Host::default())
     }

@@ -4,7 +4,7 @@ use crate::{
     guard::{Area, Guard, Restorer},
     host::Host,
     image::{FirstState, Inner},
-    pages,
+    pages, pool,
     sandbox::{self, Again, Serving, complete, conclude, preemptible},
     turn,
 };
@@ -59,16 +59,28 @@ async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
             instance: None,
         };
     }
-    let mut store = image.store();
-    store.data_mut().begin(command);
-    store.limiter(|host| host);
-    preemptible(&mut store);
-    match Instance::new(&image, &mut store).await {
-        Ok(instance) => run(Box::new(instance(store))).await,
-        Err(error) => Ended {
-            result: ended(store.data_mut(), Err(error)),
-            instance: None,
-        },
+    loop {
+        let mut store = image.store();
+        store.data_mut().begin(command);
+        store.limiter(|host| host);
+        preemptible(&mut store);
+        let error = match Instance::new(&image, &mut store).await {
+            Ok(instance) => return run(Box::new(instance(store))).await,
+            Err(error) => error,
+        };
+        let refused = pool::is_refused(&error) && !store.data().touched();
+        match refused.then(|| store.data_mut().end()).flatten() {
+            // Nobody has seen this attempt.
+            Some(back) => command = back,
+            None => {
+                return Ended {
+                    result: ended(store.data_mut(), Err(error)),
+                    instance: None,
+                };
+            }
+        }
+        drop(store);
+        image.pool().refused().await;
     }
 }
 

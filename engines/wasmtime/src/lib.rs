@@ -26,21 +26,25 @@ mod host;
 mod idle;
 mod image;
 mod instance;
+mod on_demand;
 mod pages;
 mod pool;
+mod room;
 mod sandbox;
 mod turn;
 
 use compile::Pieces;
 use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
+pub use on_demand::OnDemand;
 use pool::Pool;
+pub use room::{Footprint, Kept, address_space};
 use std::{
     borrow::Cow,
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    mem,
     os::fd::AsRawFd as _,
-    sync::Arc,
-    thread,
+    sync::{Arc, atomic::AtomicU64},
 };
 use wasmtime::{
     CacheStore, Config, Enabled, InstanceAllocationStrategy, Linker, Module, PoolingAllocationConfig,
@@ -50,11 +54,14 @@ use wasmtime::{
 /// What the engine may use of the host.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Sandboxes alive at once. Each reserves 4 GiB of address space and, while it lives, up to five memory maps: the
-    /// address space ends at about 20,000, `vm.max_map_count` before that.
+    /// How their memories lie in the address space.
+    pub layout: Layout,
+    /// Sandboxes alive at once: what each takes of the host is its [`Layout::footprint`].
     pub sandboxes: u32,
     /// Bytes of a linear memory that a finished sandbox leaves resident, zeroed, for the next.
     pub keep_resident: usize,
+    /// Counts how often the host has refused what a sandbox needed that it should have had.
+    pub refusals: Arc<AtomicU64>,
     /// What earlier compiles of the same function left, for an engine that compiles one module and is dropped: its
     /// functions are taken from there, where they are there, and left there.
     pub pieces: Option<Arc<Pieces>>,
@@ -63,9 +70,43 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            layout: Layout::default(),
             sandboxes: 1_000,
             keep_resident: 128 << 10,
+            refusals: Arc::default(),
             pieces: None,
+        }
+    }
+}
+
+/// How the linear memories of sandboxes lie in the address space. Code is compiled for one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Each has the 4 GiB that a 32-bit address can reach to itself: accesses are not checked, and what lies outside a memory
+    /// faults.
+    #[default]
+    Guarded,
+    /// Each has [`Layout::DENSE_MEMORY`]: many more find room, and every access is checked.
+    Dense,
+}
+
+impl Layout {
+    /// The most that a dense sandbox's memory can grow to, in bytes.
+    pub const DENSE_MEMORY: u64 = 256 << 20;
+
+    /// What engines of this layout are called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Guarded => "wasmtime",
+            Self::Dense => "wasmtime-dense",
+        }
+    }
+
+    /// Bytes of address space for a memory, without its guard.
+    const fn reservation(self) -> u64 {
+        match self {
+            Self::Guarded => 4 << 30,
+            Self::Dense => Self::DENSE_MEMORY,
         }
     }
 }
@@ -84,6 +125,11 @@ impl CacheStore for Store {
         self.0.insert(key, value)
     }
 }
+
+/// What lies behind each memory: accesses at an offset below this need no check of their own.
+const GUARD: u64 = 32 << 20;
+/// Elements of a table.
+const TABLE: usize = 64 << 10;
 
 /// Stack that a guest may use, and what lies under it for host calls.
 const GUEST_STACK: usize = 512 << 10;
@@ -104,6 +150,7 @@ pub struct Wasmtime {
     linker: Linker<host::Host>,
     components: wasmtime::component::Linker<component::Host>,
     fingerprint: String,
+    layout: Layout,
     pool: Arc<Pool>,
 }
 
@@ -114,11 +161,9 @@ impl Wasmtime {
             let attempt = attempt.to_owned();
             move |error: wasmtime::Error| PrepareError::Compiler(format!("{attempt}: {error:#}"))
         };
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        let pool = Arc::new(Pool::new(options.sandboxes, options.keep_resident, threads));
-        // One more: an image's first state is read from an instance when it is loaded.
-        let idle = pool.idle.most() + pool.components.most();
-        let total = options.sandboxes + u32::try_from(idle).unwrap_or(0) + pool::PRISTINE + 1;
+        let pool = Arc::new(Pool::new(options, room::threads()));
+        let total = options.sandboxes.saturating_add(Kept::here().places);
+        let reservation = options.layout.reservation();
         let mut slots = PoolingAllocationConfig::new();
         slots
             .total_core_instances(total.saturating_mul(component::MOST_INSTANCES))
@@ -131,8 +176,8 @@ impl Wasmtime {
             .max_core_instances_per_component(component::MOST_INSTANCES)
             .max_memories_per_component(component::MOST_MEMORIES)
             .max_tables_per_component(component::MOST_TABLES)
-            .max_memory_size(4 << 30)
-            .table_elements(64 << 10)
+            .max_memory_size(usize::try_from(reservation).unwrap_or(usize::MAX))
+            .table_elements(TABLE)
             .max_unused_warm_slots(16)
             .linear_memory_keep_resident(options.keep_resident)
             .table_keep_resident(16 << 10)
@@ -142,8 +187,9 @@ impl Wasmtime {
             .allocation_strategy(InstanceAllocationStrategy::Pooling(slots))
             .epoch_interruption(true)
             .memory_init_cow(true)
-            .memory_reservation(4 << 30)
-            .memory_guard_size(32 << 20)
+            .memory_reservation(reservation)
+            .memory_guard_size(GUARD)
+            .memory_may_move(false)
             .max_wasm_stack(GUEST_STACK)
             .async_stack_size(FIBER_STACK)
             .wasm_multi_memory(false)
@@ -168,8 +214,19 @@ impl Wasmtime {
             linker,
             components,
             fingerprint,
+            layout: options.layout,
             pool,
         })
+    }
+}
+
+impl Drop for Wasmtime {
+    fn drop(&mut self) {
+        // To unmap a pool may split maps, which the kernel refuses a process that has all it may have; Wasmtime takes that for a
+        // bug. What is left goes with the process.
+        if self.pool.was_refused() {
+            mem::forget(self.engine.clone());
+        }
     }
 }
 
@@ -211,7 +268,7 @@ impl Wasmtime {
 
 impl Engine for Wasmtime {
     fn name(&self) -> &'static str {
-        "wasmtime"
+        self.layout.name()
     }
 
     fn fingerprint(&self) -> &str {

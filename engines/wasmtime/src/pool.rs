@@ -1,9 +1,22 @@
 //! What all sandboxes of an engine share: the places, and the instances between two requests.
 
-use crate::{component, guard::Guards, idle::Idle, instance::Instance, pages::Pages};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use crate::{
+    Options, component,
+    guard::Guards,
+    host::Park,
+    idle::{self, Idle},
+    instance::Instance,
+    pages::Pages,
+    turn,
+};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 pub(crate) struct Pool {
@@ -19,19 +32,20 @@ pub(crate) struct Pool {
     pub(crate) pages: Option<Pages>,
     /// Bytes of written pages that an instance may have and still be restored.
     pub(crate) keep_resident: usize,
+    refusals: Arc<AtomicU64>,
 }
 
 impl Pool {
-    pub(crate) fn new(total: u32, keep_resident: usize, threads: usize) -> Self {
-        let idle = Idle::new(threads);
+    pub(crate) fn new(options: &Options, threads: usize) -> Self {
         Self {
-            sandboxes: Places::new(total),
+            sandboxes: Places::new(options.sandboxes),
             pristine: Places::new(PRISTINE),
-            guards: Arc::new(Guards::new(2 * idle.most())),
-            idle,
+            guards: Arc::new(Guards::new(2 * idle::most(threads))),
+            idle: Idle::new(threads),
             components: Idle::new(threads),
             pages: Pages::open(),
-            keep_resident,
+            keep_resident: options.keep_resident,
+            refusals: options.refusals.clone(),
         }
     }
 
@@ -40,11 +54,39 @@ impl Pool {
         self.sandboxes.take(places)
     }
 
+    /// The host has refused what a sandbox needs that has a place: for a while there are no more places than are taken. Waits until
+    /// it may be tried again.
+    pub(crate) async fn refused(&self) {
+        if self.sandboxes.lower() {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        turn::wait_until(Instant::now() + AGAIN);
+        Park::default().await;
+    }
+
+    /// Whether that has ever happened.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.refusals.load(Ordering::Relaxed) > 0
+    }
+
     /// A place for an instance that never runs.
     pub(crate) fn take_kept(&self) -> Option<Place> {
         self.pristine.take(1)
     }
 }
+
+/// Whether an instance could not be made because the host lacks maps or memory for it.
+pub(crate) fn is_refused(error: &wasmtime::Error) -> bool {
+    error.downcast_ref() == Some(&Errno::NOMEM)
+        || error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()))
+}
+
+/// Before a sandbox tries again that the host has refused something;
+const AGAIN: Duration = Duration::from_millis(10);
+/// and before there are as many places again as were asked for.
+const LOWERED: Duration = Duration::from_secs(1);
 
 /// Components whose first state is kept at once; others are made anew for each request.
 pub(crate) const PRISTINE: u32 = 256;
@@ -52,14 +94,20 @@ pub(crate) const PRISTINE: u32 = 256;
 /// Those that are taken, against all there are.
 struct Places {
     taken: AtomicU32,
+    /// What can be taken now.
+    most: AtomicU32,
     total: u32,
+    /// When it became fewer than the total.
+    lowered: Mutex<Option<Instant>>,
 }
 
 impl Places {
     fn new(total: u32) -> Arc<Self> {
         Arc::new(Self {
             taken: AtomicU32::new(0),
+            most: AtomicU32::new(total),
             total,
+            lowered: Mutex::new(None),
         })
     }
 
@@ -69,7 +117,32 @@ impl Places {
             of: self.clone(),
             places,
         };
-        (taken.saturating_add(places) <= self.total).then_some(place)
+        let taken = taken.saturating_add(places);
+        let most = self.most.load(Ordering::Relaxed);
+        let free = taken <= most || (most < self.total && self.raise() && taken <= self.total);
+        free.then_some(place)
+    }
+
+    /// No more than are taken now, but for the caller's. Whether there were more before.
+    fn lower(&self) -> bool {
+        let taken = self.taken.load(Ordering::Relaxed).saturating_sub(1).max(1);
+        let mut lowered = self.lowered.lock();
+        let fewer = self.most.fetch_min(taken, Ordering::Relaxed) > taken;
+        if fewer {
+            *lowered = Some(Instant::now());
+        }
+        fewer
+    }
+
+    /// As many as there were, once they have been fewer for a while.
+    fn raise(&self) -> bool {
+        let mut lowered = self.lowered.lock();
+        let over = lowered.is_none_or(|since| since.elapsed() >= LOWERED);
+        if over {
+            *lowered = None;
+            self.most.store(self.total, Ordering::Relaxed);
+        }
+        over
     }
 }
 

@@ -1,7 +1,8 @@
 //! The contract of engines, kept by this one.
 
+use contract::Engine as _;
 use contract::conformance::guest::{self, Running, grant};
-use millpond_engine_wasmtime::{Options, Wasmtime};
+use millpond_engine_wasmtime::{Layout, OnDemand, Options, Wasmtime};
 
 fn engine(options: Options) -> Wasmtime {
     Wasmtime::new(&options).expect("the pool can be reserved")
@@ -10,6 +11,27 @@ fn engine(options: Options) -> Wasmtime {
 #[test]
 fn an_engine_keeps_its_contract() {
     contract::conformance::engine::run_all(&engine(Options::default()));
+}
+
+/// Whose memories have little room, and whose accesses are checked.
+#[test]
+fn an_engine_of_dense_sandboxes_keeps_it_too() {
+    let options = Options {
+        layout: Layout::Dense,
+        ..Options::default()
+    };
+    let on_demand = OnDemand::new(options.clone()).expect("such an engine can be made");
+    let dense = engine(options);
+    assert_eq!(
+        (on_demand.name(), on_demand.fingerprint()),
+        (dense.name(), dense.fingerprint())
+    );
+    assert_ne!(
+        dense.fingerprint(),
+        engine(Options::default()).fingerprint(),
+        "code of one is not the other's"
+    );
+    contract::conformance::engine::run_all(&on_demand);
 }
 
 /// Where nothing may stay resident, no instance is put back to its first state: each is a new one.

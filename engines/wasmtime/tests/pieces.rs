@@ -10,6 +10,7 @@ fn engine(pieces: Option<Arc<Pieces>>) -> Wasmtime {
         sandboxes: 1,
         keep_resident: 0,
         pieces,
+        ..Options::default()
     };
     Wasmtime::new(&options).expect("the pool can be reserved")
 }

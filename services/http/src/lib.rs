@@ -51,8 +51,6 @@ use tokio::{
 };
 use trailers::Slip;
 
-/// Calls of one node under way, replies that are still being read included.
-const MOST_CALLS: usize = 4096;
 /// Idle connections that are kept to one host.
 const IDLE: usize = 64;
 /// How long they are kept.
@@ -82,8 +80,9 @@ struct HttpSession {
 
 impl Http {
     /// Does its work on this runtime, and looks for secrets here, on each call. Calls are traced if there is a tracer and their
-    /// invocations are.
-    pub fn new(runtime: Handle, secrets: Secrets, tracer: Option<Tracer>) -> Self {
+    /// invocations are. At most `calls` are under way at once, replies that are still being read included: each takes a
+    /// descriptor.
+    pub fn new(runtime: Handle, secrets: Secrets, tracer: Option<Tracer>, calls: usize) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(IDLE)
             .pool_idle_timeout(IDLE_TIME)
@@ -95,7 +94,7 @@ impl Http {
                 runtime,
                 secrets,
                 tracer,
-                places: Arc::new(Semaphore::new(MOST_CALLS)),
+                places: Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))),
             }),
         }
     }

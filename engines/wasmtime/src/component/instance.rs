@@ -3,7 +3,7 @@
 use super::{Host, Inner, MOST_COPIED, MOST_HANDLES, World, http};
 use crate::{
     guard::{Area, Guard, Restorer},
-    pool::Place,
+    pool::{self, Place},
     sandbox::{self, Serving, complete, conclude, preemptible},
     turn,
 };
@@ -106,11 +106,21 @@ async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
     if is_command && let Err(fault) = complete(&mut command).await {
         return over(Err(fault));
     }
-    let mut store = image.store(Host::new(command, is_command));
-    preemptible(&mut store);
-    match Instance::new(&image, store).await {
-        Ok(instance) => run(Box::new(instance)).await,
-        Err((mut store, error)) => over(ended(store.data_mut(), image.world, Err(error))),
+    loop {
+        let mut store = image.store(Host::new(command, is_command));
+        preemptible(&mut store);
+        let (mut store, error) = match Instance::new(&image, store).await {
+            Ok(instance) => return run(Box::new(instance)).await,
+            Err(failed) => failed,
+        };
+        let refused = pool::is_refused(&error) && !store.data().touched();
+        match refused.then(|| store.data_mut().command.take()).flatten() {
+            // Nobody has seen this attempt.
+            Some(back) => command = back,
+            None => return over(ended(store.data_mut(), image.world, Err(error))),
+        }
+        drop(store);
+        image.pool.refused().await;
     }
 }
 

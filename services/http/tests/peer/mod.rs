@@ -190,7 +190,7 @@ impl Ours {
         let folder = tempfile::tempdir().unwrap();
         let secrets = Secrets::open(folder.path()).unwrap();
         Self {
-            service: Arc::new(Http::new(runtime.handle().clone(), secrets.clone(), None)),
+            service: Arc::new(Http::new(runtime.handle().clone(), secrets.clone(), None, 4096)),
             secrets,
             _runtime: runtime,
             _folder: folder,
