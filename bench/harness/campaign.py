@@ -29,6 +29,9 @@ class Campaign:
         self.logs = ROOT / "build/bench/logs"
         self.claims, self.series, self.missing, self.drawings = [], [], {}, {}
         self.wrong = {}
+        self.turn = 0
+        # Of each open loop: how late the client itself was, in microseconds.
+        self.late = []
 
     def file(self, name, content):
         path = self.scratch / name
@@ -38,7 +41,7 @@ class Campaign:
     def say(self, text):
         print(text, file=sys.stderr, flush=True)
 
-    def start(self, stack, name, make, *arguments, **more):
+    def start(self, stack, name, make, /, *arguments, **more):
         """Starts a contender, or notes why it cannot take part."""
         try:
             server = make(self.options.server_core, *arguments, **more)
@@ -58,33 +61,44 @@ class Campaign:
         measured = {name: [] for name in slots}
         names = list(slots)
         for turn in range(self.rounds):
+            self.turn = turn
             for name in names[turn % len(names):] + names[: turn % len(names)]:
-                measured[name].append(slots[name]())
+                if name not in measured:
+                    continue
+                try:
+                    measured[name].append(slots[name]())
+                except Unavailable as reason:
+                    # It is out of this comparison; the others go on.
+                    self.lacks(name if isinstance(name, str) else ", ".join(name), str(reason))
+                    del measured[name]
         return measured
 
     def slot(self, server, name, **slot):
         """A slot of load, whose errors are counted."""
-        slot["seconds"] = slot["seconds"] * self.pace
+        return lambda: self.load(server, name, **slot)
 
-        def once():
-            report = load(server, self.options.client_core, **slot)
-            errors = sum(report["errors"].values())
-            if report["requests"] == 0:
-                report["first_error"] = report["first_error"] or "no answer in the window"
-                errors += 1
-            if errors:
-                count, first = self.wrong.get(name, (0, report["first_error"]))
-                self.wrong[name] = (count + errors, first)
-            return report
-
-        return once
+    def load(self, server, name, seconds, **slot):
+        """Loads a server once. In a round everyone gets the same arrivals, in the next others."""
+        report = load(server, self.options.client_core, seconds=seconds * self.pace, seed=self.turn + 1, **slot)
+        if report["late_us"]:
+            self.late.append(report["late_us"]["p99"])
+        errors = sum(report["errors"].values())
+        if report["requests"] == 0:
+            report["first_error"] = report["first_error"] or "no answer in the window"
+            errors += 1
+        if errors:
+            count, first = self.wrong.get(name, (0, report["first_error"]))
+            self.wrong[name] = (count + errors, first)
+        return report
 
     def keep(self, part, at, measured):
         """Notes a measurement's series: medians over the rounds, and their range for the throughput."""
         for name, reports in measured.items():
             middle = lambda *path: rounded(Spread(dig(report, path) for report in reports).value)
             one = {"part": part, "at": at, "contender": name, "throughput": Spread(r["throughput"] for r in reports).json()}
-            one["latency_us"] = {key: middle("latency_us", key) for key in ("mean", "p50", "p99")}
+            one["latency_us"] = {key: middle("latency_us", key) for key in ("mean", "p50", "p99", "p999")}
+            if all(report["late_us"] for report in reports):
+                one["client_late_us"] = {key: middle("late_us", key) for key in ("p99", "max")}
             for key in ("server_cpu_us", "server_busy", "server_core_busy", "client_busy"):
                 one[key] = middle(key)
             self.series.append(one)
@@ -125,11 +139,11 @@ class Campaign:
             if one["part"] == part and one["at"] == at:
                 latency = one["latency_us"]
                 rows.append(
-                    [one["contender"], number(one["throughput"]["value"]), *(number(latency[k]) for k in ("mean", "p50", "p99"))]
+                    [one["contender"], number(one["throughput"]["value"]), *(number(latency[k]) for k in ("mean", "p50", "p99", "p999"))]
                     + [number(one["server_cpu_us"])]
                     + [f"{100 * one[key]:.0f}" for key in ("server_busy", "server_core_busy", "client_busy")]
                 )
-        header = [f"{part}, {label or at}", "requests/s", "mean µs", "p50", "p99", "CPU µs", "server %", "its core %", "client %"]
+        header = [f"{part}, {label or at}", "requests/s", "mean µs", "p50", "p99", "p99.9", "CPU µs", "server %", "its core %", "client %"]
         print(results.table(header, rows) + "\n", flush=True)
 
 
@@ -191,6 +205,9 @@ def conduct(name, campaign, description, ours, places, prepare=()):
     conditions["seconds"] = round(time.monotonic() - began)
     mine = sum(count for contender, (count, _) in bench.wrong.items() if contender in ours)
     others = {contender: count for contender, (count, _) in bench.wrong.items() if contender not in ours}
+    if bench.late:
+        what = "how late the client itself came to requests of open loops, 99th percentile of each slot"
+        bench.claims.append(claim("client-late", what, bench.late, "µs"))
     bench.claims.append(claim("wrong-answers", "answers of the node that were wrong or missing", [mine], "", "<= 0", others))
     results.write(
         output / f"{name}.json",

@@ -1,6 +1,7 @@
 """Who takes part: the node, and its peers. Each is a server on the server's core that answers `GET /` (or its own
 target) with "pong" and, where it can, a POST with the request's body."""
 
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ FRESH, PLAIN, BARE = "millpond, fresh sandbox", "millpond, no sandbox", "bare ep
 SERVE, REUSE = "wasmtime serve, fresh", "wasmtime serve, 128 uses"
 WORKERD_NAME, NODE_NAME, FORK = "workerd", "Node", "fork + exec"
 EVERYONE = [FRESH, PLAIN, BARE, SERVE, REUSE, WORKERD_NAME, NODE_NAME, FORK]
+SERVE_THREADS, NODE_THREADS = "wasmtime serve, 16 threads", "Node, 16 threads"
 # Churn is measured without a server around it.
 SANDBOX, PROCESS = "sandbox", "fork + exec + wait"
 
@@ -42,24 +44,34 @@ def versions():
 
 
 class Millpond(Server):
-    """A node on one core with an empty data folder, or one that another run has left."""
+    """A node on one core (or on `cores`) with an empty data folder, or one that another run has left. `config` are keys of
+    its configuration."""
 
-    def __init__(self, core, folder, logs):
-        self.folder, self.admin = folder, free_port()
+    def __init__(self, core, folder, logs, name=FRESH, config=None, cores=None):
+        self.folder, self.admin, self.token = folder, free_port(), (config or {}).get("admin_token", "")
         port = free_port()
         if not MILLPOND.exists():
             raise Unavailable("target/release/millpond is missing: run `make build`")
         command = [MILLPOND, "serve", "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{self.admin}"]
-        command += ["--data", folder, "--cores", core]
-        super().__init__(FRESH, command, port, core, logs, target="/healthz")
+        command += ["--data", folder, "--cores", ",".join(map(str, sorted(cores or {core})))]
+        if config:
+            file = folder.with_suffix(".toml")
+            # A string of JSON is one of TOML.
+            file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+            command += ["--config", file]
+        super().__init__(name, command, port, core, logs, target="/healthz", cores=cores)
 
-    def deploy(self, folder):
-        environment = {**os.environ, "MILLPOND_ADMIN": f"http://127.0.0.1:{self.admin}"}
-        done = subprocess.run(
-            [MILLPOND, "deploy", folder], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-        )
+    def command(self, *words):
+        """What `millpond` says to that."""
+        environment = {**os.environ, "MILLPOND_ADMIN": f"http://127.0.0.1:{self.admin}", "MILLPOND_TOKEN": self.token}
+        words = [str(word) for word in words]
+        done = subprocess.run([MILLPOND, *words], env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise Unavailable(f"`millpond deploy {folder.relative_to(ROOT)}` failed: {done.stderr.strip()}")
+            raise Unavailable(f"`millpond {' '.join(words)}` failed: {done.stderr.strip()}")
+        return done.stdout
+
+    def deploy(self, folder, tenant=None):
+        self.command("deploy", folder, *(["--tenant", tenant] if tenant else []))
 
 
 def needed(path, what):
@@ -73,13 +85,15 @@ def bare(core, logs, answer=None):
     return Server(BARE, command + (["--answer", answer] if answer else []), port, core, logs)
 
 
-def wasmtime_serve(core, logs, uses=1, component=COMPONENT):
+def wasmtime_serve(core, logs, uses=1, component=COMPONENT, name=None, threads=None, options=()):
+    """`threads`: as many as its runtime has, beside each other on its core; one for each core if not said."""
     needed(WASMTIME, "wasmtime")
     needed(component, "the component for wasmtime serve")
     port = free_port()
     command = [WASMTIME, "serve", "-S", "cli", "--addr", f"127.0.0.1:{port}", "--max-instance-reuse-count", uses]
-    command += [word for option in SERVE_TUNING for word in ("-O", option)] + [component]
-    return Server(SERVE if uses == 1 else REUSE, command, port, core, logs)
+    command += [word for option in SERVE_TUNING for word in ("-O", option)] + [*options, component]
+    environment = {"TOKIO_WORKER_THREADS": str(threads)} if threads else None
+    return Server(name or (SERVE if uses == 1 else REUSE), command, port, core, logs, environment=environment)
 
 
 def workerd(core, logs):
@@ -94,6 +108,13 @@ def node(core, logs):
         raise Unavailable("node is missing (Debian: nodejs)")
     port = free_port()
     return Server(NODE_NAME, ["node", "bench/peers/node/server.js", port], port, core, logs)
+
+
+def node_threads(core, logs, threads=16):
+    if not shutil.which("node"):
+        raise Unavailable("node is missing (Debian: nodejs)")
+    port = free_port()
+    return Server(NODE_THREADS, ["node", "bench/peers/node/threads.js", port, threads], port, core, logs)
 
 
 def fork_exec(core, logs, program):

@@ -1,14 +1,15 @@
-"""Draws SVG: lines over a logarithmic or a named axis, and grouped bars. Each drawing is one row of panels with a
-legend under it."""
+"""Draws SVG: lines over a logarithmic or a named axis, and grouped bars. Each drawing is rows of panels with a legend
+under them."""
 
 import math
+import textwrap
 from html import escape
 
 COLOURS = ["#0b6e4f", "#e07a1f", "#3366cc", "#b8336a", "#7a5cc4", "#8c6d1f", "#1fa3a3", "#777777", "#c0392b"]
 # Name → place in COLOURS. A bench may fill it beforehand, so that a contender looks the same in all drawings.
 PLACES = {}
 INK, FAINT = "#222222", "#dddddd"
-HEIGHT = 300
+HEIGHT, WIDEST = 300, 1320
 LEFT, RIGHT, TOP, BOTTOM = 72, 14, 40, 52
 
 
@@ -77,7 +78,8 @@ class Panel:
         self.parts.append(f"<{name} {words}/>" if content is None else f"<{name} {words}>{escape(content)}</{name}>")
 
     def text(self, x, y, content, anchor="middle", size=11, **more):
-        self.add("text", x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, font_size=size, fill=INK, content=content, **more)
+        more.setdefault("fill", INK)
+        self.add("text", x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, font_size=size, content=content, **more)
 
     def frame(self, scale_y, x_ticks):
         floor = HEIGHT - BOTTOM
@@ -95,21 +97,32 @@ class Panel:
         self.text(16, middle, self.y_label, transform=f"rotate(-90 16 {middle})")
 
 
-class Lines(Panel):
-    """`series`: name → list of (x, y); x is logarithmic. `dashed` has the same names, drawn thin and dashed."""
+def near(points, others):
+    """Whether two lines can hardly be told apart."""
+    both = zip(points, others)
+    return len(points) == len(others) and all(x == its and abs(y - value) <= 0.15 * value for (x, y), (its, value) in both)
 
-    def __init__(self, title, x_label, y_label, series, dashed=None, x_names=None):
+
+class Lines(Panel):
+    """`series`: name → list of (x, y); x is logarithmic, y too if `log`. `dashed` has the same names, drawn thin and dashed."""
+
+    def __init__(self, title, x_label, y_label, series, dashed=None, x_names=None, log=True):
         super().__init__(title, x_label, y_label)
         everything = [*series.values(), *(dashed or {}).values()]
         floor = HEIGHT - BOTTOM
         scale_x = Scale([x for points in everything for x, _ in points], LEFT, self.width - RIGHT)
-        scale_y = Scale([y for points in everything for _, y in points], floor, TOP)
+        scale_y = Scale([y for points in everything for _, y in points], floor, TOP, log)
         xs = sorted({x for points in everything for x, _ in points})
         self.frame(scale_y, [(scale_x.at(x), (x_names or {}).get(x, nice(x))) for x in xs])
+        seen = []
         for group, dash in ((series, None), (dashed or {}, "4 3")):
             for name, points in group.items():
-                places = [(scale_x.at(x), scale_y.at(y)) for x, y in points if y > 0]
+                places = [(scale_x.at(x), scale_y.at(y)) for x, y in points if y > 0 or not log]
                 style = {"stroke_dasharray": dash, "stroke_width": 1.2} if dash else {"stroke_width": 2}
+                # What lies on another line shows it in its gaps.
+                if not dash and any(near(points, before) for before in seen):
+                    style["stroke_dasharray"] = "9 7"
+                seen.append(points)
                 path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
                 self.add("polyline", points=path, fill="none", stroke=colour(name), **style)
                 for x, y in places if not dash else ():
@@ -119,13 +132,15 @@ class Lines(Panel):
 
 class Bars(Panel):
     """`series`: name → one value for each of `groups` (or None). `outlines`, of the same shape, are drawn empty behind
-    the bars: 99th percentiles behind averages. The axis is logarithmic, and every bar says its value."""
+    the bars: 99th percentiles behind averages. The axis is logarithmic, and every bar and outline says its value."""
 
     width = 520
 
     def __init__(self, title, y_label, groups, series, outlines=None):
         super().__init__(title, "", y_label)
         floor = HEIGHT - BOTTOM
+        # Wide enough for what is written over each bar.
+        self.width = max(self.width, LEFT + RIGHT + 46 * len(groups) * len(series))
         values = [value for row in [*series.values(), *(outlines or {}).values()] for value in row if value]
         # Bars on a logarithmic axis start at a decade below the smallest, so that all can be seen.
         scale_y = Scale([*values, min(values) / 3, max(values) * 1.5], floor, TOP)
@@ -138,45 +153,64 @@ class Bars(Panel):
                     continue
                 x = LEFT + span * (group + 0.1) + index * width
                 top = scale_y.at(value)
-                highest = top
                 outline = (outlines or {}).get(name, [None] * len(row))[group]
                 if outline:
                     highest = min(top, scale_y.at(outline))
                     self.rect(x, highest, width, floor, fill="none", stroke=colour(name))
+                    self.text(x + width / 2, highest - 4, self.write(outline), size=8.5)
                 self.rect(x, top, width, floor, fill=colour(name), stroke=colour(name))
-                self.text(x + width / 2, highest - 4, self.write(value), size=8.5)
+                # Where there is an outline, the space above is its own.
+                y, ink = (top + 11, "#ffffff") if outline else (top - 4, INK)
+                self.text(x + width / 2, y, self.write(value), size=8.5, fill=ink)
         self.names = list(series)
 
     def rect(self, x, top, width, floor, **style):
         self.add("rect", x=f"{x + 1:.1f}", y=f"{top:.1f}", width=f"{width - 2:.1f}", height=f"{floor - top:.1f}", **style)
 
 
+def rows_of(panels):
+    """Panels side by side, as many as can be read on a screen."""
+    rows = []
+    for panel in panels:
+        if rows and sum(one.width for one in rows[-1]) + panel.width <= WIDEST:
+            rows[-1].append(panel)
+        else:
+            rows.append([panel])
+    return rows
+
+
 def draw(path, title, panels, note=""):
-    """Writes one drawing: panels side by side, their common legend and a note under them."""
-    width = sum(panel.width for panel in panels)
+    """Writes one drawing: rows of panels, their common legend and a note under them."""
+    rows = rows_of(panels)
+    width = max(sum(panel.width for panel in row) for row in rows)
+    floor = 34 + HEIGHT * len(rows)
     legend, x, row = [], 16, 0
-    for name in panels[0].names:
+    for name in dict.fromkeys(name for panel in panels for name in panel.names):
         length = 34 + 6.2 * len(name)
-        if x + length > width - 10:
+        if x + length > width - 10 and x > 16:
             x, row = 16, row + 1
-        y = 34 + HEIGHT + 6 + row * 18
+        y = floor + 6 + row * 18
         legend.append(f'<rect x="{x:.0f}" y="{y}" width="12" height="10" fill="{colour(name)}"/>')
         legend.append(f'<text x="{x + 17:.0f}" y="{y + 9}" font-size="11" fill="{INK}">{escape(name)}</text>')
         x += length
-    height = 34 + HEIGHT + (row + 1) * 18 + (24 if note else 8)
+    words = textwrap.wrap(note, int(width / 5.6))
+    under = floor + (row + 1) * 18
+    height = under + 10 + 14 * len(words)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'font-family="system-ui, sans-serif">',
         f"<title>{escape(title)}</title>",
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        f'<text x="{width / 2}" y="22" font-size="15" text-anchor="middle" fill="{INK}">{escape(title)}</text>',
+        f'<text x="{width / 2}" y="22" font-size="{min(15, int(1.8 * width / len(title)))}" text-anchor="middle" '
+        f'fill="{INK}">{escape(title)}</text>',
     ]
-    left = 0
-    for panel in panels:
-        lines += [f'<g transform="translate({left} 34)">', *panel.parts, "</g>"]
-        left += panel.width
+    for index, row in enumerate(rows):
+        left = 0
+        for panel in row:
+            lines += [f'<g transform="translate({left} {34 + HEIGHT * index})">', *panel.parts, "</g>"]
+            left += panel.width
     lines += legend
-    if note:
-        lines.append(f'<text x="16" y="{height - 9}" font-size="10" fill="#555555">{escape(note)}</text>')
+    for index, line in enumerate(words):
+        lines.append(f'<text x="16" y="{under + 14 + 14 * index}" font-size="10" fill="#555555">{escape(line)}</text>')
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*lines, "</svg>"]) + "\n")

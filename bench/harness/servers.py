@@ -43,9 +43,9 @@ def exchange(port, target, body=None, timeout=5):
 
 
 class Server:
-    """A process, with all it starts, tied to one core. `target` is what is asked of it to see that it answers."""
+    """A process, with all it starts, tied to one core (or to `cores`, of which `core` is its own). `target` is what is asked of it to see that it answers."""
 
-    def __init__(self, name, command, port, core, logs, target="/", environment=None):
+    def __init__(self, name, command, port, core, logs, target="/", environment=None, cores=None):
         self.name, self.port, self.core = name, port, core
         logs.mkdir(parents=True, exist_ok=True)
         self.log = logs / (name.replace(" ", "-").replace("/", "-") + ".log")
@@ -57,8 +57,8 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
-                env=environment,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                env={**os.environ, **(environment or {})},
+                preexec_fn=lambda: os.sched_setaffinity(0, cores or {core}),
             )
         try:
             self.wait_until_it_answers(target)
@@ -95,24 +95,38 @@ class Server:
                 self.process.kill()
         self.process.wait()
 
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
 
 def measure(*arguments):
     """Runs the measuring binary and returns what it says."""
     done = subprocess.run([str(TOOL), *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, check=False)
     if done.returncode != 0:
-        raise Unavailable(f"millpond-bench {arguments[0]} failed: {done.stderr.strip()}")
+        reason = done.stderr.split("Stack backtrace")[0].strip().replace("\n", " ")
+        raise Unavailable(f"millpond-bench {arguments[0]} failed: {reason}")
     return json.loads(done.stdout)
 
 
-def load(server, client_core, *, target="/", body=None, expect=None, connections, seconds, warm, rate=None):
-    """One slot of load on a server. `body` and `expect` are files."""
-    arguments = ["load", "--address", f"127.0.0.1:{server.port}", "--target", target]
+def load_command(server, client_core, *, target="/", expect=None, connections, seconds, warm, **more):
+    """Arguments of the load generator. `expect` is a file; with several targets, given as a list, it and `weight` are lists, too.
+    `more` are other options of `millpond-bench load`, by name."""
+    arguments = ["load", "--address", f"127.0.0.1:{server.port}"]
     arguments += ["--connections", connections, "--seconds", seconds, "--warm", warm, "--core", client_core]
     arguments += ["--server", server.pid, "--server-core", server.core]
-    for name, value in (("--body", body), ("--expect", expect), ("--rate", rate)):
-        if value is not None:
-            arguments += [name, value]
-    return measure(*arguments)
+    for name, value in {"target": target, "expect": expect, **more}.items():
+        if value is True:
+            arguments.append(f"--{name}")
+        elif value is not None:
+            for one in value if isinstance(value, (list, tuple)) else [value]:
+                arguments += [f"--{name}", one]
+    return arguments
+
+
+def load(server, client_core, **slot):
+    """One slot of load on a server."""
+    return measure(*load_command(server, client_core, **slot))
 
 
 def cpu_seconds(pid):
@@ -124,6 +138,18 @@ def cpu_seconds(pid):
         except (FileNotFoundError, ProcessLookupError):
             continue
     return total / 1e9
+
+
+def settle(server, seconds=5):
+    """Waits until a server has nothing more to do."""
+    end = time.monotonic() + seconds
+    before = cpu_seconds(server.pid)
+    while time.monotonic() < end:
+        time.sleep(0.03)
+        now = cpu_seconds(server.pid)
+        if now - before < 0.003:
+            return
+        before = now
 
 
 def resident_bytes(pid):

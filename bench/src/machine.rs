@@ -16,7 +16,16 @@ pub(crate) fn pin(core: usize) -> Result<()> {
 
 /// The CPU time of this thread.
 pub(crate) fn own_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    read(rustix::time::ClockId::ThreadCPUTime)
+}
+
+/// The CPU time of this process, all its threads.
+pub(crate) fn whole_cpu_time() -> Duration {
+    read(rustix::time::ClockId::ProcessCPUTime)
+}
+
+fn read(clock: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
     Duration::new(
         time.tv_sec.unsigned_abs(),
         u32::try_from(time.tv_nsec).unwrap_or(0),

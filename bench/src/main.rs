@@ -5,6 +5,9 @@
 //! - `fork-exec`: a server that runs a native program for each request, as a stand-in for Nuclio;
 //! - `process`: fork + exec + wait of a native program, over and over;
 //! - `instructions`: the instructions of one request to a real node, by phase;
+//! - `worker`: a worker's loop around such sandboxes, against the sandboxes alone;
+//! - `preempt`: preemptions and resumptions of guests that compute;
+//! - `work`: what the guest `work` answers;
 //! - `simulate`: scheduling policies in a simulated worker; nothing is timed;
 //! - `sandbox`: create + run + destroy of a sandbox, over and over, through the engine seam and nothing above it.
 //!
@@ -19,12 +22,15 @@ mod fork_exec;
 mod instructions;
 mod load;
 mod machine;
+mod preempt;
 mod process;
 mod response;
 mod sandbox;
 mod serve;
 mod simulate;
 mod statistics;
+mod work;
+mod worker_loop;
 
 use clap::Parser;
 
@@ -32,7 +38,7 @@ use clap::Parser;
 #[command(name = "millpond-bench", about = "What the benches measure with")]
 enum Command {
     /// Sends requests and measures the answers.
-    Load(load::Options),
+    Load(Box<load::Options>),
     /// Answers every request with the same bytes.
     Bare(bare::Options),
     /// Runs a native program for every request.
@@ -43,6 +49,12 @@ enum Command {
     Sandbox(sandbox::Options),
     /// Counts the instructions of one request to a real node.
     Instructions(instructions::Options),
+    /// Runs a WebAssembly command over and over in a worker's loop and without one.
+    Worker(worker_loop::Options),
+    /// Preempts and resumes guests that compute.
+    Preempt(preempt::Options),
+    /// Computes what the guest `work` does.
+    Work(work::Options),
     /// Runs scheduling policies in a simulated worker.
     Simulate(simulate::Options),
 }
@@ -55,6 +67,12 @@ fn main() -> anyhow::Result<()> {
         Command::Process(options) => print(&process::run(&options)?),
         Command::Sandbox(options) => print(&sandbox::run(&options)?),
         Command::Instructions(options) => print(&instructions::run(&options)?),
+        Command::Worker(options) => print(&worker_loop::run(&options)?),
+        Command::Preempt(options) => print(&preempt::run(&options)?),
+        Command::Work(options) => {
+            work::run(&options);
+            Ok(())
+        }
         Command::Simulate(options) => print(&simulate::run(&options)?),
     }
 }

@@ -9,8 +9,8 @@ use crate::{
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use contract::{
-    Artefact, ByteSize, Code, CodeKind, Digest, Engine, Grant, HeadBuilder, Image, Input, Limits, Protocol,
-    RequestId, ResponseHead, ResponseSink, Step, Until, VersionNumber,
+    Artefact, ByteSize, Code, CodeKind, Digest, Engine, Grant, Head, HeadBuilder, Image, Input, Limits,
+    Protocol, RequestId, ResponseHead, ResponseSink, Step, Until, VersionNumber,
 };
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -18,7 +18,7 @@ use std::{
     fs,
     io::{Seek, Write},
     num::NonZeroU32,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     task::Waker,
     time::{Duration, Instant},
@@ -69,12 +69,13 @@ pub(crate) struct Report {
 
 /// The body that a sandbox wrote, and whether it began one.
 #[derive(Default)]
-struct Answer {
+pub(crate) struct Answer {
     heads: u32,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
-struct Sink(Arc<Mutex<Answer>>);
+/// Collects an answer for whoever else holds it.
+pub(crate) struct Sink(pub(crate) Arc<Mutex<Answer>>);
 
 impl ResponseSink for Sink {
     fn head(&mut self, _: ResponseHead) {
@@ -94,42 +95,15 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let read = |path: &PathBuf| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let body = Bytes::from(options.input.as_ref().map(read).transpose()?.unwrap_or_default());
     let expected = options.expect.as_ref().map(read).transpose()?;
-    let module = read(&options.module)?;
-
-    let engine = engine_wasmtime::Wasmtime::new(&engine_wasmtime::Options::default())?;
-    let begin = Instant::now();
-    let compiled = engine.compile(&Code {
-        kind: CodeKind::Wasm,
-        bytes: &module,
-        pieces: None,
-    })?;
-    let compile = begin.elapsed();
-    let mut file = tempfile::tempfile()?;
-    file.write_all(&compiled)?;
-    file.rewind()?;
-    let digest = Digest(Sha256::digest(&compiled).into());
-    let begin = Instant::now();
-    let image = engine.load(Artefact { file, digest })?;
-    let load = begin.elapsed();
+    let Module {
+        image, compile, load, ..
+    } = Module::load(&options.module)?;
     // Compiling used every core; what runs from here on runs on one.
     if let Some(core) = options.core {
         machine::pin(core)?;
     }
 
-    let grant = Arc::new(Grant {
-        function: "bench.function".parse()?,
-        version: VersionNumber(NonZeroU32::MIN),
-        limits: Limits {
-            memory: options.memory,
-            ..Limits::default()
-        },
-        environment: Vec::new(),
-        arguments: Vec::new(),
-        protocol: Protocol::Raw {
-            content_type: "text/plain".into(),
-        },
-        http: Vec::new(),
-    });
+    let grant = grant(options.memory)?;
     let method = if body.is_empty() { "GET" } else { "POST" };
     let answer = Arc::new(Mutex::new(Answer::default()));
     let (mut times, mut boots, mut runs) = (Times::new()?, Times::new()?, Times::new()?);
@@ -139,11 +113,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         if iteration == options.warm {
             cpu = machine::own_cpu_time();
         }
-        let mut head = HeadBuilder::new(method, "/function/bench", 256);
-        head.header("Host", b"127.0.0.1:8080")
-            .header("Content-Type", b"application/octet-stream");
         let input = Input {
-            head: head.build(RequestId(u128::from(iteration))),
+            head: head(method, iteration),
             body: body.clone().into(),
             response: Box::new(Sink(answer.clone())),
             services: None,
@@ -186,6 +157,67 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     })
 }
 
+/// A module that can run.
+pub(crate) struct Module {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) image: Arc<dyn Image>,
+    compile: Duration,
+    load: Duration,
+}
+
+impl Module {
+    /// Compiles it with the node's engine and loads it. That uses every core that there is.
+    pub(crate) fn load(path: &Path) -> Result<Self> {
+        let module = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let engine = engine_wasmtime::Wasmtime::new(&engine_wasmtime::Options::default())?;
+        let begin = Instant::now();
+        let compiled = engine.compile(&Code {
+            kind: CodeKind::Wasm,
+            bytes: &module,
+            pieces: None,
+        })?;
+        let compile = begin.elapsed();
+        let mut file = tempfile::tempfile()?;
+        file.write_all(&compiled)?;
+        file.rewind()?;
+        let digest = Digest(Sha256::digest(&compiled).into());
+        let begin = Instant::now();
+        let image = engine.load(Artefact { file, digest })?;
+        Ok(Self {
+            engine: Arc::new(engine),
+            image,
+            compile,
+            load: begin.elapsed(),
+        })
+    }
+}
+
+/// What a function may use of which nothing but its memory is asked.
+pub(crate) fn grant(memory: ByteSize) -> Result<Arc<Grant>> {
+    Ok(Arc::new(Grant {
+        function: "bench.function".parse()?,
+        version: VersionNumber(NonZeroU32::MIN),
+        limits: Limits {
+            memory,
+            ..Limits::default()
+        },
+        environment: Vec::new(),
+        arguments: Vec::new(),
+        protocol: Protocol::Raw {
+            content_type: "text/plain".into(),
+        },
+        http: Vec::new(),
+    }))
+}
+
+/// A request's head as a client might send it.
+pub(crate) fn head(method: &str, id: u64) -> Box<Head> {
+    let mut head = HeadBuilder::new(method, "/function/bench", 256);
+    head.header("Host", b"127.0.0.1:8080")
+        .header("Content-Type", b"application/octet-stream");
+    head.build(RequestId(u128::from(id)))
+}
+
 struct One {
     total: Duration,
     boot: Duration,
@@ -193,7 +225,7 @@ struct One {
 }
 
 /// Nothing that is measured here runs for so long.
-const QUANTUM: Duration = Duration::from_secs(10);
+pub(crate) const QUANTUM: Duration = Duration::from_secs(10);
 
 fn once(image: &dyn Image, grant: &Arc<Grant>, input: Input) -> Result<One> {
     let begin = Instant::now();

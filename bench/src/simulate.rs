@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use contract::{Party, Policy, Time};
 use policy::{
-    Kind, Ordered, QUANTUM, RoundRobin,
+    Kind, QUANTUM,
     simulation::{self, Arrival, Costs, Outcome},
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
@@ -165,21 +165,21 @@ fn means(drawn: &[Drawn]) -> BTreeMap<usize, f64> {
 
 fn by_policy(arrivals: &[Arrival]) -> BTreeMap<&'static str, BTreeMap<&'static str, Slowdowns>> {
     let served = |costs, policy: &dyn Fn() -> Box<dyn Policy>| slowdowns(arrivals, costs, policy);
-    // To the end without an interruption, as a server without preemption does.
-    let mut all = BTreeMap::from([(
-        "first come, first served",
-        served(
-            Costs {
+    let all = Kind::ALL.map(|kind| match kind {
+        // To the end without an interruption, as a server without preemption does.
+        Kind::FirstCome => {
+            let costs = Costs {
                 notice: None,
                 ..COSTS
-            },
-            &|| Box::new(Ordered::new(RoundRobin, Duration::MAX)),
-        ),
-    )]);
-    for kind in Kind::ALL {
-        all.insert(kind.name(), served(COSTS, &|| kind.policy(QUANTUM)));
-    }
-    all
+            };
+            (
+                "first come, first served",
+                served(costs, &|| kind.policy(Duration::MAX)),
+            )
+        }
+        _ => (kind.name(), served(COSTS, &|| kind.policy(QUANTUM))),
+    });
+    all.into()
 }
 
 fn slowdowns(

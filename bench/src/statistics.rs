@@ -39,6 +39,11 @@ impl Times {
         self.0.len()
     }
 
+    /// Takes over what another has collected.
+    pub(crate) fn add(&mut self, other: &Self) -> Result<()> {
+        Ok(self.0.add(&other.0)?)
+    }
+
     pub(crate) fn summary(&self) -> Summary {
         let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1e3;
         let at = |quantile| microseconds(self.0.value_at_quantile(quantile));

@@ -35,7 +35,7 @@ def test_short_work_does_not_wait_for_a_quantum(make_node, policy):
 
 def test_a_policy_that_there_is_not_is_refused(make_node):
     node = make_node(start=False, config='policy = "fifo"\n')
-    with pytest.raises(AssertionError, match="there is no policy `fifo`; there are `round-robin`, `deadline`, `shortest`"):
+    with pytest.raises(AssertionError, match="there is no policy `fifo`; there are `round-robin`, `deadline`, `shortest`, `first-come`"):
         node.start()
 
 

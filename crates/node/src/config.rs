@@ -46,7 +46,7 @@ pub struct Config {
     /// How long a sandbox runs before others of its core have their turn.
     #[serde(with = "contract::units::text")]
     pub quantum: Duration,
-    /// Who of a tenant's requests runs first: `deadline`, `round-robin` or `shortest`.
+    /// Who of a tenant's requests runs first: `deadline`, `round-robin`, `shortest` or `first-come`.
     #[serde(with = "named")]
     pub policy: policy::Kind,
     /// Connections of one core.

@@ -8,6 +8,7 @@
 //! | [`RoundRobin`] | who has waited longest; to the back after each quantum (Sledge, section 4) |
 //! | [`Deadline`] | the most urgent, then the earliest deadline; without one, that which its usual length gives it |
 //! | [`Shortest`] | who has the shortest time left, by its version's history |
+//! | [`FirstCome`] | who came first, to its end: to compare with |
 //!
 //! The worker knows only [`contract::Policy`], which all of them are. [`simulation`] runs them as a worker does.
 
@@ -20,7 +21,7 @@ mod ready;
 mod shares;
 pub mod simulation;
 
-pub use order::{Deadline, Order, Rank, RoundRobin, Shortest, left};
+pub use order::{Deadline, FirstCome, Order, Rank, RoundRobin, Shortest, left};
 pub use ordered::Ordered;
 pub use pace::Pace;
 pub use shares::Shares;
@@ -44,11 +45,13 @@ pub enum Kind {
     Deadline,
     /// [`Shortest`]
     Shortest,
+    /// [`FirstCome`]
+    FirstCome,
 }
 
 impl Kind {
     /// All there are.
-    pub const ALL: [Self; 3] = [Self::RoundRobin, Self::Deadline, Self::Shortest];
+    pub const ALL: [Self; 4] = [Self::RoundRobin, Self::Deadline, Self::Shortest, Self::FirstCome];
 
     /// The policy of a core: this order within each tenant's share.
     pub fn policy(self, quantum: Duration) -> Box<dyn Policy> {
@@ -56,6 +59,7 @@ impl Kind {
             Self::RoundRobin => Box::new(Shares::new(Ordered::new(RoundRobin, quantum))),
             Self::Deadline => Box::new(Shares::new(Ordered::new(Deadline, quantum))),
             Self::Shortest => Box::new(Shares::new(Ordered::new(Shortest, quantum))),
+            Self::FirstCome => Box::new(Shares::new(Ordered::new(FirstCome, quantum))),
         }
     }
 
@@ -65,6 +69,7 @@ impl Kind {
             Self::RoundRobin => "round-robin",
             Self::Deadline => "deadline",
             Self::Shortest => "shortest",
+            Self::FirstCome => "first-come",
         }
     }
 }
@@ -145,6 +150,9 @@ mod tests {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
         let error = "fifo".parse::<Kind>().unwrap_err();
-        assert!(error.contains("`round-robin`, `deadline`, `shortest`"), "{error}");
+        assert!(
+            error.contains("`round-robin`, `deadline`, `shortest`, `first-come`"),
+            "{error}"
+        );
     }
 }

@@ -80,6 +80,17 @@ impl Order for Shortest {
     }
 }
 
+/// Who came first runs first, to its end or until it waits. What comes later never goes before it, be it ever so short: what
+/// servers without preemption do, to compare with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FirstCome;
+
+impl Order for FirstCome {
+    fn rank(&self, job: &Job) -> Rank {
+        Rank::plain(job.arrived)
+    }
+}
+
 /// How long a job is thought to run altogether. One that has outrun what is known of its kind is taken to be half through,
 /// as is right for lengths without a scale.
 fn length(job: &Job) -> Duration {

@@ -159,6 +159,19 @@ proptest! {
         prop_assert!(shortest <= sum(&|| Box::new(Ordered::new(Deadline, QUANTUM))));
     }
 
+    /// First come, first served: nobody ends before one who came earlier, whatever either claims.
+    #[test]
+    fn who_comes_first_ends_first(arrivals in arrivals(40), quantum in 100u64..5_000) {
+        let of_one = |its: &Arrival| Arrival { tenant: Party::default(), ..*its };
+        let arrivals: Vec<_> = arrivals.iter().map(of_one).collect();
+        let ends = ends(&arrivals, AT_ONCE, || Kind::FirstCome.policy(micros(quantum)));
+        for (one, its) in arrivals.iter().zip(&ends) {
+            for (other, end) in arrivals.iter().zip(&ends) {
+                prop_assert!(one.at >= other.at || its <= end);
+            }
+        }
+    }
+
     /// Round robin: between two turns of a job, every other that has not ended has one.
     #[test]
     fn round_robin_is_round(lengths in vec(1u64..40, 1..12), quantum in 1u64..10) {

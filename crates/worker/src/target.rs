@@ -178,6 +178,11 @@ impl Target {
         }
     }
 
+    /// Where its measurements go.
+    pub(crate) fn metrics(&self) -> &FunctionMetrics {
+        &self.metrics
+    }
+
     /// How many of its requests there are now.
     pub fn occupancy(&self) -> Occupancy {
         Occupancy {

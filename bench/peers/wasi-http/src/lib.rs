@@ -1,5 +1,5 @@
 //! A `wasi:http/proxy` component that answers as the benches' other servers do: "pong" to a GET, and the request's own
-//! body to a POST. It uses the bindings alone, without a framework around them.
+//! body to a POST; to a PUT with as many rounds of xorshift as its query says. It uses the bindings alone, without a framework around them.
 
 use wasip2::{
     exports::http::incoming_handler::Guest,
@@ -15,6 +15,7 @@ impl Guest for Peer {
     fn handle(request: IncomingRequest, out: ResponseOutparam) {
         let body = match request.method() {
             Method::Post => echo(request),
+            Method::Put => work(&request),
             _ => b"pong\n".to_vec(),
         };
         let headers = Fields::new();
@@ -40,6 +41,20 @@ fn echo(request: IncomingRequest) -> Vec<u8> {
         all.extend(piece);
     }
     all
+}
+
+/// What `tests/guests/work.c` does with `?n=N`.
+fn work(request: &IncomingRequest) -> Vec<u8> {
+    let target = request.path_with_query().unwrap_or_default();
+    let given = target.split_once("n=").map_or("", |(_, given)| given);
+    let rounds: u64 = given.parse().unwrap_or(0);
+    let mut state: u32 = 2_463_534_242;
+    for _ in 0..rounds {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+    }
+    format!("{state:08x}\n").into_bytes()
 }
 
 fn write(stream: &OutputStream, mut bytes: &[u8]) -> Result<(), StreamError> {
