@@ -424,7 +424,7 @@ def test_nothing_is_left_of_a_mixed_load(make_node):
         grown = node.resident_bytes() - resident
         print(f"{total} requests, {deployer.deployed} deployments, {busy:.0%} busy, {load.held_back} held back, {grown >> 10} KiB grown on {resident >> 10}")
         # However it wavers, this was load.
-        assert busy > 0.5
+        assert busy > 0.25
         assert total > 20 * SECONDS and deployer.deployed > SECONDS / 10
 
         # Nothing lost in the counting, nothing counted twice. Whether those who left were served, nobody can say.
