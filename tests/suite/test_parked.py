@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from harness import LONG, eventually, get
 
+# A bound for machines that others use too.
+pytestmark = pytest.mark.limit(600)
+
 MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 MANY = 8_000
 SOME = 500
