@@ -26,6 +26,7 @@ use std::{
 use telemetry::{
     logs::{LogOptions, Logs},
     metrics::{Metrics, Outcome, Sample},
+    usage::Recorder,
 };
 use worker::{
     Answer, CoreOptions, Front, Intake, Invocation, Opening, Poller, Readiness, Shared, Target, TargetOptions,
@@ -140,7 +141,7 @@ impl Front for Endless {
             response_bytes: self.expected.len() as u64,
             memory_bytes: answer.memory,
         };
-        answer.target.metrics().record(contract::CoreId(0), &sample);
+        answer.target.record(contract::CoreId(0), &sample);
     }
 
     fn flush(&mut self, _: &Poller, _: &mut Intake<'_>) {}
@@ -174,7 +175,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         metrics: metrics.function(&grant.function),
         grant: grant.clone(),
         services: None,
-        allowance: None,
+        tenancy: None,
+        usage: Arc::new(Recorder::new(usize::from(options.cores))),
         load: Box::new(move || Ok(its.clone())),
         reuse: 1,
         claim: Claim::default(),
