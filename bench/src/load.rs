@@ -826,11 +826,7 @@ mod tests {
         })
         .unwrap();
         // Of 2000 that are expected the standard deviation is 45.
-        assert!(
-            (1600..2400).contains(&report.unanswered),
-            "{}",
-            report.unanswered
-        );
+        assert!((1600..2400).contains(&report.unanswered), "{}", report.unanswered);
     }
 
     #[test]

@@ -106,15 +106,13 @@ impl Command {
         }
         let output = Bytes::from(std::mem::take(&mut self.output));
         let (head, body) = match &self.grant.protocol {
-            Protocol::Raw { content_type } => {
-                (
-                    ResponseHead {
-                        status: 200,
-                        headers: vec![("content-type".into(), content_type.clone())],
-                    },
-                    output,
-                )
-            }
+            Protocol::Raw { content_type } => (
+                ResponseHead {
+                    status: 200,
+                    headers: vec![("content-type".into(), content_type.clone())],
+                },
+                output,
+            ),
             Protocol::Cgi => {
                 let (head, body) =
                     cgi::parse(output, self.head.method()).map_err(|reason| Fault::BadOutput { reason })?;

@@ -71,7 +71,7 @@ impl Cores {
                 return;
             }
             self.idle.expect();
-            let nothing = !(self.offer.stands() && !self.is_empty());
+            let nothing = !self.offer.stands() || self.is_empty();
             let signalled = self.idle.event().wait(nothing);
             self.idle.unexpect();
             if signalled {

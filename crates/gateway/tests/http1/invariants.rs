@@ -163,7 +163,8 @@ fn responses_read_back(request: &RequestHead) {
             date: None,
         };
         let mut out = Vec::new();
-        let body = write_head(&mut out, &line, request.head.headers(), &[]).expect("request headers are sound");
+        let body =
+            write_head(&mut out, &line, request.head.headers(), &[]).expect("request headers are sound");
         assert_eq!(body, !to_head && !matches!(status, 204 | 304));
         let mut headers = [httparse::EMPTY_HEADER; 128];
         let mut response = httparse::Response::new(&mut headers);
