@@ -321,6 +321,10 @@ def is_quiet(node):
     return not node.control("GET", "/v1/calls?state=pending").document["calls"]
 
 
+# What the runtime's pools may have at one moment and not at another. Whatever leaks, leaks more in so many requests and deployments.
+SPARE = 3
+
+
 def left(node):
     """How many descriptors and threads the node has, but for files of functions' logs, which are opened for the first line."""
     process = Path(f"/proc/{node.process.pid}")
@@ -445,7 +449,7 @@ def test_nothing_is_left_of_a_mixed_load(make_node):
         with contextlib.suppress(AssertionError):
             eventually(lambda: left(node)[0].total() <= descriptors.total() and left(node)[1] <= threads, "no more is left")
         more, tasks = left(node)
-        assert more.total() <= descriptors.total(), f"{more - descriptors} more than before"
-        assert tasks <= threads, f"{tasks} threads, {threads} before"
+        assert more.total() <= descriptors.total() + SPARE, f"{more - descriptors} more than before"
+        assert tasks <= threads + SPARE, f"{tasks} threads, {threads} before"
         assert grown < GROWTH, f"{grown >> 10} KiB grown over {total} requests, on {resident >> 10} KiB"
         assert '"level":"ERROR"' not in Path(node.log).read_text()
