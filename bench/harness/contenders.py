@@ -22,7 +22,7 @@ SERVE_TUNING = [f"pooling-total-{what}=2000" for what in ("core-instances", "com
 SERVE_TUNING += ["pooling-memory-keep-resident=131072", "pooling-table-keep-resident=16384", "pooling-pagemap-scan=y"]
 EXAMPLES = ROOT / "examples"
 VERSION = re.compile(r"\d[\d.-]*\d")
-FRESH, PLAIN, BARE = "millpond, fresh sandbox", "millpond, no sandbox", "bare epoll loop"
+FRESH, NATIVE, PLAIN, BARE = "millpond, fresh sandbox", "millpond, no sandbox", "millpond, no function", "bare epoll loop"
 SERVE, REUSE = "wasmtime serve, fresh", "wasmtime serve, 128 uses"
 WORKERD_NAME, NODE_NAME, FORK = "workerd", "Node", "fork + exec"
 EVERYONE = [FRESH, PLAIN, BARE, SERVE, REUSE, WORKERD_NAME, NODE_NAME, FORK]
@@ -45,14 +45,15 @@ def versions():
 
 class Millpond(Server):
     """A node on one core (or on `cores`) with an empty data folder, or one that another run has left. `config` are keys of
-    its configuration."""
+    its configuration. A `native` one runs no sandboxes: whatever is deployed answers "pong"."""
 
-    def __init__(self, core, folder, logs, name=FRESH, config=None, cores=None):
+    def __init__(self, core, folder, logs, name=FRESH, config=None, cores=None, native=False):
         self.folder, self.admin, self.token = folder, free_port(), (config or {}).get("admin_token", "")
         port = free_port()
         if not MILLPOND.exists():
             raise Unavailable("target/release/millpond is missing: run `make build`")
-        command = [MILLPOND, "serve", "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{self.admin}"]
+        command = [TOOL, "native"] if native else [MILLPOND, "serve"]
+        command += ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{self.admin}"]
         command += ["--data", folder, "--cores", ",".join(map(str, sorted(cores or {core})))]
         if config:
             file = folder.with_suffix(".toml")

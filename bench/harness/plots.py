@@ -5,7 +5,7 @@ import math
 import textwrap
 from html import escape
 
-COLOURS = ["#0b6e4f", "#e07a1f", "#3366cc", "#b8336a", "#7a5cc4", "#8c6d1f", "#1fa3a3", "#777777", "#c0392b"]
+COLOURS = ["#0b6e4f", "#e07a1f", "#3366cc", "#b8336a", "#7a5cc4", "#8c6d1f", "#1fa3a3", "#777777", "#c0392b", "#b0a000"]
 # Name → place in COLOURS. A bench may fill it beforehand, so that a contender looks the same in all drawings.
 PLACES = {}
 INK, FAINT = "#222222", "#dddddd"

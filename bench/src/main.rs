@@ -2,6 +2,7 @@
 //!
 //! - `load`: a load generator on one thread and one core, closed loop or open loop, that checks every answer;
 //! - `bare`: an epoll loop with httparse and nothing else, the reference for "a server without a sandbox";
+//! - `native`: a node whose functions are part of it, the reference for "the same server without a sandbox";
 //! - `fork-exec`: a server that runs a native program for each request, as a stand-in for Nuclio;
 //! - `process`: fork + exec + wait of a native program, over and over;
 //! - `instructions`: the instructions of one request to a real node, by phase;
@@ -22,6 +23,7 @@ mod fork_exec;
 mod instructions;
 mod load;
 mod machine;
+mod native;
 mod preempt;
 mod process;
 mod response;
@@ -41,6 +43,8 @@ enum Command {
     Load(Box<load::Options>),
     /// Answers every request with the same bytes.
     Bare(bare::Options),
+    /// A node whose functions answer "pong" without a sandbox.
+    Native(native::Options),
     /// Runs a native program for every request.
     ForkExec(fork_exec::Options),
     /// Runs a native program over and over.
@@ -63,6 +67,7 @@ fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Load(options) => print(&load::run(&options)?),
         Command::Bare(options) => bare::run(&options),
+        Command::Native(options) => native::run(options),
         Command::ForkExec(options) => fork_exec::run(&options),
         Command::Process(options) => print(&process::run(&options)?),
         Command::Sandbox(options) => print(&sandbox::run(&options)?),

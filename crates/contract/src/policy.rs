@@ -175,8 +175,9 @@ pub trait Policy: Send {
     fn put(&mut self, now: Time, job: &Job, ticket: Ticket);
     /// Takes out the job that is to run now.
     fn take(&mut self, now: Time) -> Option<Turn>;
-    /// Why a fresh job that was taken is not begun, if it is not worth that any more.
-    fn overdue(&self, now: Time, job: &Job) -> Option<Refusal>;
+    /// Why a fresh job that was taken is not begun, if it is not worth that any more. `share`: the part of the core that its turns
+    /// will have, as [`Load::share`].
+    fn overdue(&self, now: Time, job: &Job, share: f32) -> Option<Refusal>;
     /// Takes out a fresh job that another core may have, the most urgent first.
     fn give(&mut self) -> Option<Ticket>;
     /// Told after each turn; writes what ran into the job.

@@ -102,8 +102,9 @@ pub(crate) fn answered(
     headers.push((REQUEST_ID, uuid.as_bytes()));
     headers.push(("Server-Timing", timing));
     headers.push(("X-Request-Id", &hex));
-    plain(connection, 200, &headers, &body, date);
-    (outcome(result), body.len() as u64)
+    let length = body.len() as u64;
+    plain(connection, 200, &headers, body, date);
+    (outcome(result), length)
 }
 
 /// The answer to a request that invoked nothing.
@@ -123,7 +124,7 @@ pub(crate) fn rejected(
     headers.push((REQUEST_ID, uuid.as_bytes()));
     headers.push(("Server-Timing", timing));
     headers.push(("X-Request-Id", &hex));
-    plain(connection, rejection.status, &headers, &rejection.body(), date);
+    plain(connection, rejection.status, &headers, rejection.body(), date);
 }
 
 /// The answer to a `DryRun`: this version would have been invoked.
@@ -141,5 +142,5 @@ pub(crate) fn dry(
         ("Server-Timing", timing),
         ("X-Request-Id", &hex),
     ];
-    plain(connection, 204, &headers, &[], date);
+    plain(connection, 204, &headers, Bytes::new(), date);
 }

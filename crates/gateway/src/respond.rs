@@ -71,7 +71,7 @@ pub(crate) fn respond(
             }
             headers.push(("Server-Timing", &said));
             headers.push(("X-Request-Id", &hex));
-            plain(connection, 202, &headers, &[], date);
+            plain(connection, 202, &headers, Bytes::new(), date);
         }
         Reply::Published { calls, id, arrived } => {
             let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
@@ -81,7 +81,7 @@ pub(crate) fn respond(
                 ("Server-Timing", &said),
                 ("X-Request-Id", &hex),
             ];
-            plain(connection, 202, &headers, &events::accepted(&calls), date);
+            plain(connection, 202, &headers, events::accepted(&calls), date);
         }
         Reply::Answer(mut answer) => {
             let write = now.saturating_duration_since(answer.timing.ended);
@@ -276,6 +276,9 @@ pub(crate) fn retry(refusal: Refusal) -> (&'static str, String) {
     ("Retry-After", refusal.retry_after().as_secs().max(1).to_string())
 }
 
+/// Room for most problems, in bytes.
+const PROBLEM: usize = 512;
+
 fn problem_response(
     connection: &mut Connection,
     problem: &Problem,
@@ -283,7 +286,10 @@ fn problem_response(
     timing: &[u8],
     date: [u8; 29],
 ) {
-    let mut body = serde_json::to_vec(problem).unwrap_or_default();
+    let mut body = Vec::with_capacity(PROBLEM);
+    if serde_json::to_writer(&mut body, problem).is_err() {
+        body.clear();
+    }
     body.push(b'\n');
     let id = problem.request_id.map(RequestId::hex);
     let mut headers: SmallVec<[(&str, &[u8]); 6]> = SmallVec::new();
@@ -292,7 +298,7 @@ fn problem_response(
     headers.extend(header.as_ref().map(|(name, value)| (*name, value.as_bytes())));
     headers.push(("Server-Timing", timing));
     headers.extend(id.as_ref().map(|id| ("X-Request-Id", &id[..])));
-    plain(connection, problem.status, &headers, &body, date);
+    plain(connection, problem.status, &headers, body, date);
 }
 
 /// A response of the gateway's own making: its status and headers are known to be good.
@@ -300,12 +306,13 @@ pub(crate) fn plain(
     connection: &mut Connection,
     status: u16,
     headers: &[(&str, &[u8])],
-    body: &[u8],
+    body: impl Into<Bytes>,
     date: [u8; 29],
 ) {
+    let body = body.into();
     let line = line(connection, status, body.len() as u64, date);
     if let Ok(true) = write_head(connection.output.head(), &line, [], headers) {
-        connection.output.body(Bytes::copy_from_slice(body));
+        connection.output.body(body);
     }
 }
 

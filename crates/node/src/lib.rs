@@ -159,11 +159,16 @@ fn system(attempt: &'static str) -> impl Fn(io::Error) -> Error {
 impl Node {
     /// Starts everything; when it returns, requests are answered.
     pub fn start(config: &Config) -> Result<Self, Error> {
-        Self::start_exporting(config, None)
+        Self::start_with(config, None, |engines| engines)
     }
 
-    /// As [`Node::start`]. The exporter sends what the node records, and is closed by [`Node::stop`].
-    pub fn start_exporting(config: &Config, exporter: Option<Exporter>) -> Result<Self, Error> {
+    /// As [`Node::start`]. The exporter sends what the node records, and is closed by [`Node::stop`]. What `adapt` makes of the
+    /// usual engines is what runs functions.
+    pub fn start_with(
+        config: &Config,
+        exporter: Option<Exporter>,
+        adapt: impl FnOnce(Vec<Arc<dyn Engine>>) -> Vec<Arc<dyn Engine>>,
+    ) -> Result<Self, Error> {
         let files = limits::raise_files();
         let processors = cores::processors(&config.cores).map_err(Error::Cores)?;
         let count =
@@ -195,7 +200,7 @@ impl Node {
             .build()
             .map_err(system("start the threads of the services"))?;
         let refusals = Refusals::default();
-        let engines = engines(config, &metrics, &refusals)?;
+        let engines = adapt(engines(config, &metrics, &refusals)?);
         let secrets =
             Secrets::open(&config.data.join("secrets")).map_err(|error| data_error(error.to_string()))?;
         let tracer = exporter.as_ref().and_then(Exporter::tracer);

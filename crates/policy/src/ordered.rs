@@ -40,6 +40,12 @@ impl<O: Order> Ordered<O> {
     }
 }
 
+/// How long this much work takes with that part of a core.
+fn stretched(work: Duration, share: f32) -> Duration {
+    let share = f64::from(share.clamp(f32::EPSILON, 1.0));
+    Duration::try_from_secs_f64(work.as_secs_f64() / share).unwrap_or(Duration::MAX)
+}
+
 /// What a job is expected to take if nothing comes before it.
 fn alone(job: &Job) -> Duration {
     job.estimate.saturating_add(job.waits)
@@ -96,12 +102,14 @@ impl<O: Order> Policy for Ordered<O> {
         Some(Turn { ticket, quantum })
     }
 
-    fn overdue(&self, now: Time, job: &Job) -> Option<Refusal> {
+    fn overdue(&self, now: Time, job: &Job, share: f32) -> Option<Refusal> {
         let deadline = job.deadline?;
         let needed = if is_hopeless(job, deadline) {
             Duration::ZERO
         } else {
-            alone(job) + reserve(job)
+            stretched(job.estimate, share)
+                .saturating_add(job.waits)
+                .saturating_add(reserve(job))
         };
         let late = now.after(needed).since(deadline);
         (!late.is_zero()).then_some(Refusal::TooLate { retry_after: late })

@@ -164,8 +164,8 @@ impl<P: Policy + Clone> Policy for Shares<P> {
         Some(Turn { quantum, ..turn })
     }
 
-    fn overdue(&self, now: Time, job: &Job) -> Option<Refusal> {
-        self.empty.overdue(now, job)
+    fn overdue(&self, now: Time, job: &Job, share: f32) -> Option<Refusal> {
+        self.empty.overdue(now, job, share)
     }
 
     fn give(&mut self) -> Option<Ticket> {

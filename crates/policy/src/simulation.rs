@@ -228,8 +228,9 @@ impl Simulation {
                 .map(|turn| (turn.ticket, turn.quantum));
             next = next.or_else(|| self.steal(free, index));
             let Some((Ticket::Fresh(n), _)) = next else { break };
+            let share = self.cores[index].pace.share();
             let (policy, job) = (&mut self.cores[index].policy, &mut self.jobs[n as usize]);
-            if policy.overdue(free, job).is_none() {
+            if policy.overdue(free, job, share).is_none() {
                 break;
             }
             policy.charge(free, job, Duration::ZERO, Stop::Ended);

@@ -461,8 +461,8 @@ fn what_seems_hopeless_is_tried_one_at_a_time() {
         ..job(Time(0), Party::default())
     };
     assert_eq!(policy.admit(Time(0), &hopeless, &idle()), Admission::Run);
-    assert_eq!(policy.overdue(at(999), &hopeless), None);
-    assert!(policy.overdue(at(1001), &hopeless).is_some());
+    assert_eq!(policy.overdue(at(999), &hopeless, 1.0), None);
+    assert!(policy.overdue(at(1001), &hopeless, 1.0).is_some());
     let busy = Load {
         running: 1,
         concurrency: 8,
@@ -487,16 +487,19 @@ fn what_varies_gets_a_reserve() {
         deadline: Some(at(1000)),
         ..job(Time(0), Party::default())
     };
-    assert_eq!(policy.overdue(at(900), &wanted(0)), None);
+    assert_eq!(policy.overdue(at(900), &wanted(0), 1.0), None);
     let late = |micros_late| {
         Some(Refusal::TooLate {
             retry_after: micros(micros_late),
         })
     };
-    assert_eq!(policy.overdue(at(900), &wanted(200)), late(200));
+    assert_eq!(policy.overdue(at(900), &wanted(200), 1.0), late(200));
+    // A core that has half of its time for guests takes twice as long.
+    assert_eq!(policy.overdue(at(800), &wanted(0), 0.5), None);
+    assert_eq!(policy.overdue(at(900), &wanted(0), 0.5), late(100));
     // However much it varies, half of what is left of its deadline is there to wait in.
-    assert_eq!(policy.overdue(at(450), &wanted(100_000)), None);
-    assert_eq!(policy.overdue(at(451), &wanted(100_000)), late(1));
+    assert_eq!(policy.overdue(at(450), &wanted(100_000), 1.0), None);
+    assert_eq!(policy.overdue(at(451), &wanted(100_000), 1.0), late(1));
     assert_eq!(policy.admit(at(450), &wanted(100_000), &idle()), Admission::Run);
     assert_eq!(
         policy.overdue(
@@ -504,7 +507,8 @@ fn what_varies_gets_a_reserve() {
             &Job {
                 deadline: None,
                 ..wanted(200)
-            }
+            },
+            1.0
         ),
         None
     );

@@ -24,6 +24,7 @@
 
 mod bell;
 mod core;
+mod front;
 mod gate;
 mod line;
 mod offer;
@@ -38,7 +39,8 @@ mod tenancy;
 mod ticker;
 mod turns;
 
-pub use core::{Core, CoreOptions, Front, Seatless};
+pub use core::{Core, Seatless};
+pub use front::{CoreOptions, Front};
 pub use poller::{Poller, Readiness};
 pub use queues::Intake;
 pub use shared::{Answer, Failure, Invocation, Opening, Response, Shared, Timing};

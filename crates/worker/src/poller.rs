@@ -98,6 +98,11 @@ impl Poller {
         &self.epoll
     }
 
+    /// Whether there may be more events than the last wait gave.
+    pub(crate) fn is_full(&self) -> bool {
+        self.events.len() == self.events.capacity()
+    }
+
     /// The events of the last wait.
     pub(crate) fn events(&self) -> impl Iterator<Item = (u64, Readiness)> + use<> {
         // Copied out, because whoever handles an event needs the poller.

@@ -31,6 +31,8 @@ pub struct Intake<'a> {
     pub(crate) queues: &'a mut Queues,
     /// When the last wait ended: what is read now is counted from here.
     pub now: Instant,
+    /// For how long before that it may have lain unread.
+    pub(crate) unseen: Duration,
 }
 
 impl Intake<'_> {
@@ -50,8 +52,9 @@ impl Intake<'_> {
     }
 
     /// Queues a request, or gives it back with the reason why not.
-    pub fn submit(&mut self, invocation: Box<Invocation>) -> Result<(), (Box<Invocation>, Refusal)> {
+    pub fn submit(&mut self, mut invocation: Box<Invocation>) -> Result<(), (Box<Invocation>, Refusal)> {
         let queues = &mut *self.queues;
+        invocation.unseen = self.unseen;
         invocation.target.arrived(queues.core, self.now);
         let load = Load {
             share: queues.pace.share(),
@@ -146,7 +149,7 @@ impl Queues {
             estimate: estimate.run,
             waits: estimate.waits,
             spread: estimate.spread(),
-            deadline: target.claim.deadline.map(|deadline| arrived.after(deadline)),
+            deadline: invocation.deadline().map(|deadline| self.time(deadline)),
             priority: target.claim.priority,
             tenant: target.party(),
         }
@@ -202,7 +205,7 @@ impl Queues {
     /// Why a request that was taken is not begun, if it would be answered too late.
     pub(crate) fn overdue(&self, now: Instant, job: &Job) -> Option<Refusal> {
         job.deadline?;
-        self.policy.overdue(self.time(now), job)
+        self.policy.overdue(self.time(now), job, self.pace.share())
     }
 
     /// What was taken did not run.

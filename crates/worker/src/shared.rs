@@ -45,6 +45,8 @@ pub struct Invocation {
     pub streams: bool,
     /// When its bytes were read.
     pub arrived: Instant,
+    /// For how long before they may have lain there: its core did not look at its sockets meanwhile.
+    pub(crate) unseen: Duration,
     /// The core whose front waits for the answer.
     pub home: CoreId,
     /// The front's name for it.
@@ -83,6 +85,7 @@ impl Invocation {
             body,
             streams: false,
             arrived,
+            unseen: Duration::ZERO,
             home,
             token,
             log_tail: 0,
@@ -95,9 +98,9 @@ impl Invocation {
         self.arrived + self.target.grant.limits.timeout
     }
 
-    /// Its function's deadline for it.
+    /// Its function's deadline for it, counted from the earliest moment at which it can have come.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        Some(self.arrived + self.target.claim.deadline?)
+        Some(self.arrived + self.target.claim.deadline?.saturating_sub(self.unseen))
     }
 
     /// Whether it need not wait any longer.
@@ -127,6 +130,28 @@ pub struct Answer {
     pub request_bytes: u64,
     /// The end of its log, as much of it as the invocation asked for.
     pub log_tail: Vec<u8>,
+}
+
+impl Answer {
+    /// To a request that had no sandbox, or whose sandbox came to nothing.
+    pub(crate) fn failed(
+        target: Arc<Target>,
+        (token, id): (u64, RequestId),
+        failure: Failure,
+        timing: Timing,
+    ) -> Self {
+        Self {
+            target,
+            token,
+            id,
+            result: Err(failure),
+            timing,
+            start: Start::None,
+            memory: 0,
+            request_bytes: 0,
+            log_tail: Vec::new(),
+        }
+    }
 }
 
 /// A complete response.

@@ -8,7 +8,8 @@
 //! whose guest is known to take long, or was found to by a tick, is *watched*: the ticker waits at the core's own epoll instance,
 //! and when that has an event it asks the guest for its core. An arrival costs a wake-up of the ticker then, as long as nobody
 //! is watched arrivals cost nothing. A core that was asked is not watched again for [`PAUSE`], or a flood of arrivals would leave
-//! the guest no time.
+//! the guest no time; and where nothing of what arrived was more urgent than the guest, for twice as long as before, up to
+//! [`LONGEST_PAUSE`].
 
 use crate::{
     Shared,
@@ -53,6 +54,8 @@ pub(crate) struct Guarded {
     pub(crate) turns: Turns,
     /// Before this time the core is not watched again, in nanoseconds since the ticker began.
     paused: AtomicU64,
+    /// How long the next pause is, in nanoseconds.
+    pause: AtomicU64,
     /// The core's epoll instance.
     events: std::sync::OnceLock<Arc<OwnedFd>>,
 }
@@ -62,8 +65,19 @@ impl Guarded {
         Self {
             turns: Turns::new(),
             paused: AtomicU64::new(0),
+            pause: AtomicU64::new(PAUSE),
             events: std::sync::OnceLock::new(),
         }
+    }
+
+    /// The guest that was asked for its core has given it back. `in_vain`: it is also the next to run.
+    pub(crate) fn given_back(&self, in_vain: bool) {
+        let pause = if in_vain {
+            (self.pause.load(Ordering::Relaxed) * 2).min(LONGEST_PAUSE)
+        } else {
+            PAUSE
+        };
+        self.pause.store(pause, Ordering::Relaxed);
     }
 }
 
@@ -73,8 +87,10 @@ const BELL: u64 = u64::MAX;
 /// Looks in a row that saw no guest before the ticker sleeps.
 const PATIENCE: u32 = 20;
 
-/// How long a guest is left alone after it was asked for its core.
-const PAUSE: Duration = Duration::from_micros(250);
+/// How long a guest is left alone after it was asked for its core, in nanoseconds, if that was good for something;
+const PAUSE: u64 = 250_000;
+/// and at most, if it was not.
+const LONGEST_PAUSE: u64 = 2_000_000;
 
 /// Guests that are expected to take longer are watched from the beginning, and nobody waits for their turn's end.
 pub(crate) const LONG: Duration = Duration::from_micros(150);
@@ -245,7 +261,7 @@ fn heed(shared: &Shared, events: &[epoll::Event]) {
     for event in events {
         let core = u16::try_from(event.data.u64()).map(CoreId).ok();
         if let Some((core, seat)) = core.and_then(|core| Some((core, shared.seat(core)?))) {
-            let pause = u64::try_from(PAUSE.as_nanos()).unwrap_or(u64::MAX);
+            let pause = seat.guarded.pause.load(Ordering::Relaxed);
             seat.guarded.paused.store(watch.now() + pause, Ordering::Relaxed);
             watch.ask(core, &seat.guarded);
         }

@@ -84,7 +84,7 @@ impl Serve {
         let (ring, stop) = mpsc::channel();
         signals::listen(ring, ())?;
         let failed = |error: node::Error| Failure::local(error.to_string(), "");
-        let node = Node::start_exporting(&config, exporter).map_err(failed)?;
+        let node = Node::start_with(&config, exporter, |engines| engines).map_err(failed)?;
         if node.tls().is_none() {
             signals::ignore_hangups()?;
         }

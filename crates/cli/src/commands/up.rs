@@ -78,7 +78,7 @@ impl Up {
         let (ring, ended) = mpsc::channel();
         let stop = signals::listen(ring.clone(), ())?;
         let failed = |error: node::Error| Failure::local(error.to_string(), "");
-        let node = Node::start_exporting(&config, exporter).map_err(failed)?;
+        let node = Node::start_with(&config, exporter, |engines| engines).map_err(failed)?;
         let teller = Teller { output };
         let session = Session {
             client: connection.client_of(&node.admin().to_string())?,
