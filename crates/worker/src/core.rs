@@ -235,8 +235,8 @@ impl<F: Front> Core<F> {
         self.front.flush(&self.poller, &mut intake);
     }
 
-    /// What the last wait found came at the earliest so long before now. Where it has `waited`, something came at last; else since
-    /// the last look at all there was.
+    /// What the last wait found may have come so long before now: since the last look at all there was. Where nothing else was to
+    /// be done, that does not matter, and it is taken to have come now.
     fn look(&mut self, waited: bool, now: Instant) -> Duration {
         let unseen = if waited {
             Duration::ZERO

@@ -326,3 +326,24 @@ impl Drop for Ticker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_was_asked_in_vain_is_left_alone_for_longer() {
+        let guarded = Guarded::new();
+        let pause = || guarded.pause.load(Ordering::Relaxed);
+        assert_eq!(pause(), PAUSE);
+        let pauses: Vec<_> = (0..5)
+            .map(|_| {
+                guarded.given_back(true);
+                pause() / PAUSE
+            })
+            .collect();
+        assert_eq!(pauses, [2, 4, 8, 8, 8]);
+        guarded.given_back(false);
+        assert_eq!(pause(), PAUSE);
+    }
+}

@@ -109,6 +109,28 @@ fn a_long_request_lets_short_ones_pass() {
     assert_eq!(ends, [short, long]);
 }
 
+/// A core that runs a guest does not see who comes: the deadline of whom it finds afterwards may be over.
+#[test]
+fn a_deadline_counts_from_when_a_request_can_have_come() {
+    let mut solo = Solo::new("a deadline", 8);
+    let function = solo.functions.make(Options::default());
+    let hurried = solo.functions.make(Options {
+        deadline: Some(20 * MILLISECOND),
+        ..Options::default()
+    });
+    let long = solo.submit(&function, Script::of(vec![Act::Compute(30 * MILLISECOND); 2]));
+    solo.turn();
+    let late = solo.submit(&hurried, Script::done());
+    let ends = solo.take(2);
+    for end in ends {
+        match end.outcome {
+            Outcome::Done => assert_eq!(end.id, long),
+            Outcome::Refused(Refusal::TooLate { .. }) => assert_eq!(end.id, late),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 // --- limits ----------------------------------------------------------------------------------------------------------
 
 #[test]

@@ -474,6 +474,7 @@ pub(crate) struct Options {
     pub(crate) renews: bool,
     pub(crate) timeout: Duration,
     pub(crate) cpu_time: Duration,
+    pub(crate) deadline: Option<Duration>,
 }
 
 impl Default for Options {
@@ -485,6 +486,7 @@ impl Default for Options {
             renews: true,
             timeout: HOUR,
             cpu_time: HOUR,
+            deadline: None,
         }
     }
 }
@@ -534,6 +536,7 @@ impl Functions {
             renews,
             timeout,
             cpu_time,
+            deadline,
         } = options;
         let limits = Limits {
             concurrency,
@@ -569,7 +572,10 @@ impl Functions {
                 }))
             }),
             reuse,
-            claim: Claim::default(),
+            claim: Claim {
+                deadline,
+                ..Claim::default()
+            },
             usage: Arc::new(Recorder::new(0)),
         }));
         Function {
