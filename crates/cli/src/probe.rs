@@ -4,6 +4,7 @@
 //! below; nothing here knows the command around it.
 
 use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
+use node::meminfo;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use std::{
@@ -167,18 +168,6 @@ fn kernel() -> Finding {
         "use Linux 6.1 or later",
     )
     .required()
-}
-
-/// A value of `/proc/meminfo`, in bytes.
-fn meminfo(text: &str, key: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    line.split_whitespace()
-        .next()?
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1024)
 }
 
 fn mebibytes(bytes: u64) -> String {
@@ -595,14 +584,6 @@ mod tests {
         assert_eq!(version("5.15.167.4-microsoft-standard-WSL2"), Some((5, 15)));
         assert_eq!(version("7.0"), Some((7, 0)));
         assert_eq!(version("unknown"), None);
-    }
-
-    #[test]
-    fn memory_is_read() {
-        let text = "MemTotal:       16384 kB\nMemFree:  1 kB\nMemAvailable:    8192 kB\n";
-        assert_eq!(meminfo(text, "MemTotal"), Some(16 << 20));
-        assert_eq!(meminfo(text, "MemAvailable"), Some(8 << 20));
-        assert_eq!(meminfo(text, "Mem"), None);
     }
 
     #[test]

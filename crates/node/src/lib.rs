@@ -26,7 +26,7 @@ mod schedules;
 
 pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
-pub use limits::{Limit, Room, room};
+pub use limits::{Limit, Room, meminfo, room};
 
 use admin::Audit;
 use callbacks::Courier;

@@ -123,8 +123,8 @@ fn number(path: &str) -> Option<u64> {
     read(path)?.trim().parse().ok()
 }
 
-/// A value of `/proc/meminfo`, in bytes.
-fn meminfo(text: &str, key: &str) -> Option<u64> {
+/// A value of the text of `/proc/meminfo`, in bytes.
+pub fn meminfo(text: &str, key: &str) -> Option<u64> {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -244,6 +244,14 @@ mod tests {
 
     fn rooms(host: &Host) -> (Room, Room) {
         host.rooms(&Config::default())
+    }
+
+    #[test]
+    fn memory_is_read() {
+        let text = "MemTotal:       16384 kB\nMemFree:  1 kB\nMemAvailable:    8192 kB\n";
+        assert_eq!(meminfo(text, "MemTotal"), Some(16 << 20));
+        assert_eq!(meminfo(text, "MemAvailable"), Some(8 << 20));
+        assert_eq!(meminfo(text, "Mem"), None);
     }
 
     #[test]

@@ -89,6 +89,16 @@ fn each_phase_holds_its_own_time() {
     );
 }
 
+/// The harness asserts that the phases of what was stolen add up, too.
+#[test]
+fn what_another_core_has_just_read_has_no_time_before_it_came() {
+    let mut solo = Solo::new("just read", 8);
+    let function = solo.functions.make(Options::default());
+    let script = Script::of([Act::Compute(3 * MILLISECOND)]);
+    solo.client.submit_ahead(0, &function, script, 2 * MILLISECOND);
+    assert_eq!(solo.one().outcome, Outcome::Done);
+}
+
 #[test]
 fn the_order_is_first_come_first_served() {
     let mut solo = Solo::new("the order", 64);

@@ -21,6 +21,8 @@ impl<F: Front> Core<F> {
         quantum: Duration,
         now: Instant,
     ) -> Instant {
+        // One that came from another core may have been read there since this core looked at the clock.
+        let now = now.max(invocation.arrived);
         if let Some(refusal) = self.queues.overdue(now, &job) {
             self.queues.forgo(now, job);
             invocation.target.unqueue();
@@ -41,8 +43,6 @@ impl<F: Front> Core<F> {
 
     /// The request with a sandbox; none if it waits for one, or has been answered.
     fn live(&mut self, mut invocation: Box<Invocation>, job: Job, now: Instant) -> Option<Live> {
-        // One that came from another core may have been read there since this core looked at the clock.
-        let now = now.max(invocation.arrived);
         let target = invocation.target.clone();
         if let Cold::Failed(reason) = &mut invocation.cold {
             let reason = std::mem::take(reason);

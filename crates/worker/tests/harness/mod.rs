@@ -612,6 +612,8 @@ struct Request {
     id: RequestId,
     /// How long ago it came in.
     age: Duration,
+    /// How long after its core looked at the clock: only another core can have read it then.
+    ahead: Duration,
 }
 
 /// The way into a core.
@@ -638,8 +640,15 @@ impl Front for Mailbox {
         assert_eq!(intake.core(), self.core);
         let _ = rustix::io::read(&self.inbox.event, &mut [0u8; 8]);
         let requests = std::mem::take(&mut *self.inbox.requests.lock());
-        for Request { function, id, age } in requests {
-            let arrived = intake.now.checked_sub(age).expect("the machine runs for longer");
+        for Request {
+            function,
+            id,
+            age,
+            ahead,
+        } in requests
+        {
+            let now = intake.now + ahead;
+            let arrived = now.checked_sub(age).expect("the machine runs for longer");
             let head = HeadBuilder::new("POST", "/", 64).build(id);
             let body = Bytes::from(id.0.to_string());
             self.tokens += 1;
@@ -754,22 +763,49 @@ impl Client {
         ids[0]
     }
 
+    /// A request that another core has read so long after this one looked at the clock.
+    pub(crate) fn submit_ahead(&self, core: usize, function: &Function, script: Script, ahead: Duration) {
+        let mut waiting = self.inboxes[core].requests.lock();
+        self.push(&mut waiting, function.clone(), script, (Duration::ZERO, ahead));
+        drop(waiting);
+        self.ring(core);
+    }
+
+    fn push(
+        &self,
+        waiting: &mut VecDeque<Request>,
+        function: Function,
+        script: Script,
+        (age, ahead): (Duration, Duration),
+    ) -> RequestId {
+        let id = RequestId(u128::from(self.world.next.fetch_add(1, Ordering::SeqCst)));
+        self.world.scripts.lock().insert(id, script);
+        waiting.push_back(Request {
+            function,
+            id,
+            age,
+            ahead,
+        });
+        id
+    }
+
+    fn ring(&self, core: usize) {
+        rustix::io::write(&self.inboxes[core].event, &1u64.to_ne_bytes()).expect("an eventfd takes it");
+    }
+
     /// Several that are read at once.
     pub(crate) fn submit_all(
         &self,
         core: usize,
         requests: Vec<(Function, Script, Duration)>,
     ) -> Vec<RequestId> {
-        let mut ids = Vec::new();
         let mut waiting = self.inboxes[core].requests.lock();
-        for (function, script, age) in requests {
-            let id = RequestId(u128::from(self.world.next.fetch_add(1, Ordering::SeqCst)));
-            self.world.scripts.lock().insert(id, script);
-            waiting.push_back(Request { function, id, age });
-            ids.push(id);
-        }
+        let ids = requests
+            .into_iter()
+            .map(|(function, script, age)| self.push(&mut waiting, function, script, (age, Duration::ZERO)))
+            .collect();
         drop(waiting);
-        rustix::io::write(&self.inboxes[core].event, &1u64.to_ne_bytes()).expect("an eventfd takes it");
+        self.ring(core);
         ids
     }
 
