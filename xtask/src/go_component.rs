@@ -83,9 +83,12 @@ fn compile(root: &Path, sources: &Path, handler: &Path) -> Result<PathBuf> {
 
 /// Where cargo has put the package that bindings share.
 fn shared(root: &Path) -> Result<PathBuf> {
+    // What other systems need was never fetched.
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let options = ["--locked", "--offline", "--filter-platform", &platform].map(str::to_owned);
     let metadata = MetadataCommand::new()
         .manifest_path(root.join("Cargo.toml"))
-        .other_options(["--locked".to_owned(), "--offline".to_owned()])
+        .other_options(options)
         .exec()?;
     let generator = metadata
         .packages
