@@ -320,7 +320,8 @@ def test_twenty_thousand_wait_when_the_kernel_allows_more_maps_and_dense_ones_be
 @pytest.mark.limit(900)
 def test_requests_wait_when_the_kernel_refuses_maps_that_it_once_allowed(make_node):
     """No sandbox is lost, no request fails, the node goes on."""
-    config = "sandboxes = 20000\n[calls]\nrunning = 20000\n"
+    # The second pool is reserved when the maps are fewer again.
+    config = "sandboxes = 20000\ndense_sandboxes = 100\n[calls]\nrunning = 20000\n"
     with map_count(1 << 20) as before, stopped(make_node(config=config)) as node:
         if limit(node) < 20_000:
             pytest.skip(f"this machine has room for {limit(node)} sandboxes: `millpond doctor` says why")

@@ -202,7 +202,8 @@ impl Wasmtime {
                 .enable_incremental_compilation(Arc::new(Store(Arc::clone(pieces))))
                 .map_err(failed("letting pieces of earlier compiles be used"))?;
         }
-        let engine = wasmtime::Engine::new(&config).map_err(failed("reserving the pool of sandboxes"))?;
+        let reserving = "reserving the pool of sandboxes, which may need a higher vm.max_map_count, or fewer sandboxes in the configuration";
+        let engine = wasmtime::Engine::new(&config).map_err(failed(reserving))?;
         let mut hasher = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut hasher);
         PREPARED.hash(&mut hasher);
