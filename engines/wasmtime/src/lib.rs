@@ -31,6 +31,7 @@ mod pages;
 mod pool;
 mod room;
 mod sandbox;
+mod spare;
 mod turn;
 
 use compile::Pieces;

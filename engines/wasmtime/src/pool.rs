@@ -7,6 +7,7 @@ use crate::{
     idle::{self, Idle},
     instance::Instance,
     pages::Pages,
+    spare::Spare,
     turn,
 };
 use parking_lot::Mutex;
@@ -38,8 +39,8 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(options: &Options, threads: usize) -> Self {
         Self {
-            sandboxes: Places::new(options.sandboxes),
-            pristine: Places::new(PRISTINE),
+            sandboxes: Places::new(options.sandboxes, Spare::hold()),
+            pristine: Places::new(PRISTINE, None),
             guards: Arc::new(Guards::new(2 * idle::most(threads))),
             idle: Idle::new(threads),
             components: Idle::new(threads),
@@ -97,17 +98,23 @@ struct Places {
     /// What can be taken now.
     most: AtomicU32,
     total: u32,
-    /// When it became fewer than the total.
-    lowered: Mutex<Option<Instant>>,
+    bound: Mutex<Bound>,
+}
+
+struct Bound {
+    /// When there became fewer places than the total.
+    lowered: Option<Instant>,
+    /// Held while there are as many places as the total.
+    spare: Option<Spare>,
 }
 
 impl Places {
-    fn new(total: u32) -> Arc<Self> {
+    fn new(total: u32, spare: Option<Spare>) -> Arc<Self> {
         Arc::new(Self {
             taken: AtomicU32::new(0),
             most: AtomicU32::new(total),
             total,
-            lowered: Mutex::new(None),
+            bound: Mutex::new(Bound { lowered: None, spare }),
         })
     }
 
@@ -126,22 +133,30 @@ impl Places {
     /// No more than are taken now, but for the caller's. Whether there were more before.
     fn lower(&self) -> bool {
         let taken = self.taken.load(Ordering::Relaxed).saturating_sub(1).max(1);
-        let mut lowered = self.lowered.lock();
+        let mut bound = self.bound.lock();
+        bound.spare = None;
         let fewer = self.most.fetch_min(taken, Ordering::Relaxed) > taken;
         if fewer {
-            *lowered = Some(Instant::now());
+            bound.lowered = Some(Instant::now());
         }
         fewer
     }
 
-    /// As many as there were, once they have been fewer for a while.
+    /// As many as there were, once they have been fewer for a while and the kernel has maps to spare again.
     fn raise(&self) -> bool {
-        let mut lowered = self.lowered.lock();
-        let over = lowered.is_none_or(|since| since.elapsed() >= LOWERED);
+        let mut bound = self.bound.lock();
+        let Some(since) = bound.lowered else {
+            return true;
+        };
+        if since.elapsed() < LOWERED {
+            return false;
+        }
+        bound.spare = bound.spare.take().or_else(Spare::hold);
+        let over = bound.spare.is_some();
         if over {
-            *lowered = None;
             self.most.store(self.total, Ordering::Relaxed);
         }
+        bound.lowered = (!over).then(Instant::now);
         over
     }
 }

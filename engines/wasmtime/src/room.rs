@@ -1,6 +1,6 @@
 //! What sandboxes take of the host while they live, running or parked.
 
-use crate::{FIBER_STACK, GUARD, Layout, TABLE, component, guard, idle, pool};
+use crate::{FIBER_STACK, GUARD, Layout, TABLE, component, guard, idle, pool, spare::Spare};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::{ptr, thread};
 
@@ -45,7 +45,8 @@ pub(crate) fn threads() -> usize {
 pub struct Kept {
     /// Places, each as a sandbox's.
     pub places: u32,
-    /// Maps of the process, those included that the protection of pages between two requests takes.
+    /// Maps of the process, those included that the protection of pages between two requests takes, and
+    /// those that are held back for allocators.
     pub maps: u64,
 }
 
@@ -56,7 +57,7 @@ impl Kept {
         let places = u32::try_from(idle).unwrap_or(0) + pool::PRISTINE + 1;
         Self {
             places,
-            maps: u64::from(places) * MAPS + idle as u64 * guard::MOST_MAPS,
+            maps: u64::from(places) * MAPS + idle as u64 * guard::MOST_MAPS + Spare::MAPS as u64,
         }
     }
 }
