@@ -98,9 +98,11 @@ impl Invocation {
         self.arrived + self.target.grant.limits.timeout
     }
 
-    /// Its function's deadline for it, counted from the earliest moment at which it can have come.
+    /// Its function's deadline for it, counted from the earliest moment at which it can have come. A hundredth of it is left for
+    /// what no clock here sees: until its client has the answer.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        Some(self.arrived + self.target.claim.deadline?.saturating_sub(self.unseen))
+        let given = self.target.claim.deadline?;
+        Some(self.arrived + given.saturating_sub(self.unseen + given / 100))
     }
 
     /// Whether it need not wait any longer.

@@ -9,7 +9,7 @@
 //! and when that has an event it asks the guest for its core. An arrival costs a wake-up of the ticker then, as long as nobody
 //! is watched arrivals cost nothing. A core that was asked is not watched again for [`PAUSE`], or a flood of arrivals would leave
 //! the guest no time; and where nothing of what arrived was more urgent than the guest, for twice as long as before, up to
-//! [`LONGEST_PAUSE`].
+//! [`LONGEST_PAUSE`]. The ticker wakes for the end of a short pause; a longer one ends at a tick, for which it wakes anyhow.
 
 use crate::{
     Shared,
@@ -70,6 +70,19 @@ impl Guarded {
         }
     }
 
+    /// A long pause is not over before the ticker says so.
+    fn is_paused(&self, now: impl FnOnce() -> u64) -> bool {
+        match self.paused.load(Ordering::Relaxed) {
+            0 => false,
+            _ if self.has_long_pause() => true,
+            until => now() < until,
+        }
+    }
+
+    fn has_long_pause(&self) -> bool {
+        self.pause.load(Ordering::Relaxed) > SHORT_PAUSE
+    }
+
     /// The guest that was asked for its core has given it back. `in_vain`: it is also the next to run.
     pub(crate) fn given_back(&self, in_vain: bool) {
         let pause = if in_vain {
@@ -91,6 +104,8 @@ const PATIENCE: u32 = 20;
 const PAUSE: u64 = 250_000;
 /// and at most, if it was not.
 const LONGEST_PAUSE: u64 = 2_000_000;
+/// Pauses that may be longer end at a tick.
+const SHORT_PAUSE: u64 = 500_000;
 
 /// Guests that are expected to take longer are watched from the beginning, and nobody waits for their turn's end.
 pub(crate) const LONG: Duration = Duration::from_micros(150);
@@ -136,7 +151,7 @@ impl Watch {
         if self.nap.interrupt() {
             self.wake();
         }
-        if long && self.now() >= guarded.paused.load(Ordering::Relaxed) {
+        if long && !guarded.is_paused(|| self.now()) {
             self.arm(core, guarded);
         }
         long
@@ -232,7 +247,7 @@ fn tick(shared: &Shared) {
     }
 }
 
-/// Watches cores again whose pause is over; says when the next one is.
+/// Watches cores again whose pause is over; says when the next short one is.
 fn resume(shared: &Shared, now: Instant) -> Option<Instant> {
     let watch = shared.watch();
     let mut next = None;
@@ -244,7 +259,9 @@ fn resume(shared: &Shared, now: Instant) -> Option<Instant> {
             continue;
         }
         if until > now {
-            next = Some(next.map_or(until, |next: Instant| next.min(until)));
+            if !guarded.has_long_pause() {
+                next = Some(next.map_or(until, |next: Instant| next.min(until)));
+            }
             continue;
         }
         guarded.paused.store(0, Ordering::Relaxed);
