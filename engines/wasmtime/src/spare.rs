@@ -30,8 +30,8 @@ impl Spare {
         (0..Self::MAPS)
             .step_by(2)
             .all(|page| {
-                // SAFETY: a page of that mapping.
                 let page = spare.begin.wrapping_byte_add(page * PAGE);
+                // SAFETY: a page of that mapping.
                 unsafe { mprotect(page, PAGE, MprotectFlags::READ) }.is_ok()
             })
             .then_some(spare)
