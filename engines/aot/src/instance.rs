@@ -594,11 +594,15 @@ impl MemoryHandle {
         unsafe { self.size.as_ref().bytes }
     }
 
+    /// The most bytes that it can ever have.
+    pub(crate) fn most(&self) -> u64 {
+        self.kind.maximum.unwrap_or(RESERVED / PAGE).min(RESERVED / PAGE) * PAGE
+    }
+
     fn grow(&self, pages: u32, bounds: Bounds) -> u32 {
         let before = self.bytes() / PAGE;
-        let most = self.kind.maximum.unwrap_or(RESERVED / PAGE).min(RESERVED / PAGE);
         let after = before + u64::from(pages);
-        if after > most || self.resize(after * PAGE, bounds).is_err() {
+        if after * PAGE > self.most() || self.resize(after * PAGE, bounds).is_err() {
             return u32::MAX;
         }
         u32::try_from(before).unwrap_or(u32::MAX)
