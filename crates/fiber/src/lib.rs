@@ -137,7 +137,8 @@ impl Fiber {
     pub fn start(&mut self, function: *const c_void, arguments: [usize; 3]) {
         let control = ptr::from_ref(&*self.control).addr();
         // SAFETY: the topmost words of the stack, which nothing uses now.
-        self.control.guest = unsafe { arch::first_frame(self.control.high, function.addr(), arguments, control) };
+        self.control.guest =
+            unsafe { arch::first_frame(self.control.high, function.addr(), arguments, control) };
         self.state = State::Waiting;
     }
 
@@ -154,7 +155,9 @@ impl Fiber {
             match self.state {
                 State::Idle => return None,
                 State::Waiting => signal::within(control, || arch::switch(control)),
-                State::Interrupted => signal::within(control, || arch::give_back(control, (*control).frame.address())),
+                State::Interrupted => {
+                    signal::within(control, || arch::give_back(control, (*control).frame.address()))
+                }
             }
         };
         let (state, event) = match event {

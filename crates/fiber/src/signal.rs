@@ -2,12 +2,7 @@
 
 use crate::{Control, Fault, arch};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
-use std::{
-    cell::Cell,
-    io, mem,
-    ptr,
-    sync::OnceLock,
-};
+use std::{cell::Cell, io, mem, ptr, sync::OnceLock};
 
 /// What preempts: ignored by default, and pending once at most for each thread.
 const PREEMPT: c_int = libc::SIGURG;
@@ -119,7 +114,9 @@ extern "C" fn faulted(signal: c_int, information: *mut siginfo_t, context: *mut 
 
 /// To whoever had it before.
 unsafe fn forward(signal: c_int, information: *mut siginfo_t, context: *mut c_void) {
-    let before = BEFORE.get().and_then(|all| all.iter().find(|(one, _)| *one == signal));
+    let before = BEFORE
+        .get()
+        .and_then(|all| all.iter().find(|(one, _)| *one == signal));
     let action = before.map(|(_, action)| *action);
     match action.map(|action| action.sa_sigaction) {
         None | Some(libc::SIG_DFL | libc::SIG_IGN) => {

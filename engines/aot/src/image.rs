@@ -16,14 +16,10 @@ use crate::{
     pool::Pool,
     sandbox::Running,
     translate::{Module, Refusal},
-    wasi_host::{self, HostFunction},
+    wasi_host::{self, HostFunctions},
 };
 use contract::{ByteSize, Grant, Input, PrepareError, Sandbox, SpawnError};
-use std::{
-    fs::File,
-    io::Read as _,
-    sync::Arc,
-};
+use std::{fs::File, io::Read as _, sync::Arc};
 use wasmparser::{Parser, Payload};
 
 /// Changes with the format, and with what compiled code expects of its context.
@@ -33,16 +29,21 @@ const PAGE: usize = 4096;
 /// An image and what a command of WASI 0.1 has in it.
 pub(crate) struct Loaded {
     pub(crate) image: Arc<Image>,
-    pub(crate) functions: Box<[(HostFunction, usize)]>,
+    pub(crate) functions: HostFunctions,
     /// The place of `_start`.
     pub(crate) start: u32,
     pub(crate) pool: Arc<Pool>,
 }
 
 /// A command of WASI 0.1: its host functions and the place of its `_start`.
-pub(crate) fn command(plan: &Plan) -> Result<(Box<[(HostFunction, usize)]>, u32), String> {
+pub(crate) fn command(plan: &Plan) -> Result<(HostFunctions, u32), String> {
     let functions = wasi_host::link(plan)?;
-    let export = |name: &str| plan.exports.iter().find(|(export, _)| **export == *name).map(|(_, exported)| *exported);
+    let export = |name: &str| {
+        plan.exports
+            .iter()
+            .find(|(export, _)| **export == *name)
+            .map(|(_, exported)| *exported)
+    };
     let start = match export("_start") {
         Some(Exported::Function(place)) => place,
         _ => {
@@ -53,7 +54,9 @@ pub(crate) fn command(plan: &Plan) -> Result<(Box<[(HostFunction, usize)]>, u32)
     };
     let kind = &plan.functions[start as usize].kind;
     if !kind.params().is_empty() || !kind.results().is_empty() {
-        return Err(format!("its `_start` is {kind}; a command's takes and returns nothing"));
+        return Err(format!(
+            "its `_start` is {kind}; a command's takes and returns nothing"
+        ));
     }
     if export("memory") != Some(Exported::Memory) {
         return Err("it exports no `memory`, which a WASI 0.1 command must".into());
@@ -130,16 +133,20 @@ impl Loaded {
     pub(crate) fn new(engine: &Aot, mut file: &File, bounds: Bounds) -> Result<Self, PrepareError> {
         let damaged = |what: String| PrepareError::Artefact(what);
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|error| damaged(error.to_string()))?;
+        file.read_to_end(&mut bytes)
+            .map_err(|error| damaged(error.to_string()))?;
         let (module, at, object) =
             unpack(&bytes).ok_or_else(|| damaged("it is not what this engine's compiler makes".into()))?;
         let module = Module::read(module).map_err(|refusal| damaged(refusal.to_string()))?;
         let plan = Plan::new(&module).map_err(|refusal| damaged(refusal.to_string()))?;
         let (functions, start) = command(&plan).map_err(damaged)?;
-        let object = Object::load(file, at as u64, object, plan.functions.len() + plan.entries).map_err(|error| match error {
-            ObjectError::Host(reason) => PrepareError::Compiler(reason),
-            other => damaged(other.to_string()),
-        })?;
+        let object =
+            Object::load(file, at as u64, object, plan.functions.len() + plan.entries).map_err(|error| {
+                match error {
+                    ObjectError::Host(reason) => PrepareError::Compiler(reason),
+                    other => damaged(other.to_string()),
+                }
+            })?;
         Ok(Self {
             image: Arc::new(Image { plan, object, bounds }),
             functions,
@@ -160,7 +167,12 @@ impl contract::Image for Ready {
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         match self.0.pool.take() {
-            Some(place) => Ok(Box::new(Running::new(self.0.clone(), grant.clone(), input, place))),
+            Some(place) => Ok(Box::new(Running::new(
+                self.0.clone(),
+                grant.clone(),
+                input,
+                place,
+            ))),
             None => Err(SpawnError::Exhausted(input)),
         }
     }

@@ -3,7 +3,7 @@
 use crate::{
     layout::{self, Builtin, ELEMENT, ELEMENTS, FunctionReference, MemorySize, SLOT, Table, Trap},
     object::Object,
-    plan::{Exported, Expression, Imported, Plan, Slot, Step, slot, width},
+    plan::{Exported, Expression, Imported, Plan, Slot, Step, slot},
     translate::{Bounds, GUARD},
 };
 use rustix::{
@@ -102,7 +102,13 @@ impl Space {
             return Ok(());
         }
         // SAFETY: a range of this space.
-        unsafe { mprotect(self.begin.wrapping_byte_add(from), size, MprotectFlags::READ | MprotectFlags::WRITE) }
+        unsafe {
+            mprotect(
+                self.begin.wrapping_byte_add(from),
+                size,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )
+        }
     }
 }
 
@@ -157,10 +163,20 @@ impl Places {
 impl Instance {
     /// Of this image, with these imports in their order. `fiber` is what its code runs on. Active segments are not copied yet: see
     /// [`Self::initialize`].
-    pub(crate) fn new(image: &Arc<Image>, imports: &[External], fiber: *const c_void) -> Result<Box<Self>, InstanceError> {
+    pub(crate) fn new(
+        image: &Arc<Image>,
+        imports: &[External],
+        fiber: *const c_void,
+    ) -> Result<Box<Self>, InstanceError> {
         let plan = &image.plan;
-        let own_tables = plan.tables.get(plan.imported_tables as usize..).unwrap_or_default();
-        let rooms = own_tables.iter().map(|(kind, _)| room(kind)).collect::<Result<Vec<_>, _>>()?;
+        let own_tables = plan
+            .tables
+            .get(plan.imported_tables as usize..)
+            .unwrap_or_default();
+        let rooms = own_tables
+            .iter()
+            .map(|(kind, _)| room(kind))
+            .collect::<Result<Vec<_>, _>>()?;
         let places = Places::new(plan, &rooms);
         let space = Space::new(places.whole.max(HOST_PAGE)).map_err(InstanceError::Host)?;
         space.allow(0, places.memory).map_err(InstanceError::Host)?;
@@ -209,7 +225,9 @@ impl Instance {
                 (Imported::Function(_), Some(given)) => {
                     let reference = match given {
                         External::Host => self.reference(function),
-                        External::Function(reference) if reference.signature == plan.functions[function as usize].signature => {
+                        External::Function(reference)
+                            if reference.signature == plan.functions[function as usize].signature =>
+                        {
                             FunctionReference {
                                 reference: self.at::<c_void>(plan.offsets.function(function)),
                                 ..*reference
@@ -268,11 +286,16 @@ impl Instance {
             // SAFETY: not null: within the space.
             let (base, size) = unsafe {
                 let base = self.space.begin.wrapping_byte_add(places.memory).cast();
-                (NonNull::new_unchecked(base), NonNull::new_unchecked(self.at::<MemorySize>(places.size as u32)))
+                (
+                    NonNull::new_unchecked(base),
+                    NonNull::new_unchecked(self.at::<MemorySize>(places.size as u32)),
+                )
             };
             let memory = MemoryHandle { base, size, kind };
             self.use_memory(memory);
-            memory.resize(kind.initial * PAGE, self.image.bounds).map_err(InstanceError::Host)?;
+            memory
+                .resize(kind.initial * PAGE, self.image.bounds)
+                .map_err(InstanceError::Host)?;
         }
         Ok(())
     }
@@ -382,12 +405,18 @@ impl Instance {
         }
     }
 
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "only the official tests link modules with each other")
+    )]
     pub(crate) fn export(&self, name: &str) -> Option<External> {
         let plan = &self.image.plan;
         let (_, exported) = plan.exports.iter().find(|(export, _)| &**export == name)?;
         Some(match *exported {
             // SAFETY: a reference that `link` or `references` has written.
-            Exported::Function(place) => External::Function(unsafe { self.at::<FunctionReference>(plan.offsets.function(place)).read() }),
+            Exported::Function(place) => External::Function(unsafe {
+                self.at::<FunctionReference>(plan.offsets.function(place)).read()
+            }),
             Exported::Table(index) => External::Table(self.tables[index as usize]),
             Exported::Memory => External::Memory(self.memory?),
             Exported::Global(index) => {
@@ -444,7 +473,8 @@ impl Instance {
     }
 
     fn grow_memory(&self, pages: u32) -> u32 {
-        self.memory.map_or(u32::MAX, |memory| memory.grow(pages, self.image.bounds))
+        self.memory
+            .map_or(u32::MAX, |memory| memory.grow(pages, self.image.bounds))
     }
 
     fn init_memory(&self, segment: usize, to: u32, from: u32, length: u32) -> Result<(), Trap> {
@@ -509,11 +539,21 @@ fn room(kind: &wasmparser::TableType) -> Result<u32, InstanceError> {
 
 fn fits_table(wanted: &wasmparser::TableType, given: &TableHandle) -> bool {
     wanted.element_type == given.kind.element_type
-        && within(wanted.initial, wanted.maximum, u64::from(given.length()), given.kind.maximum)
+        && within(
+            wanted.initial,
+            wanted.maximum,
+            u64::from(given.length()),
+            given.kind.maximum,
+        )
 }
 
 fn fits_memory(wanted: &wasmparser::MemoryType, given: &MemoryHandle) -> bool {
-    within(wanted.initial, wanted.maximum, given.bytes() / PAGE, given.kind.maximum)
+    within(
+        wanted.initial,
+        wanted.maximum,
+        given.bytes() / PAGE,
+        given.kind.maximum,
+    )
 }
 
 fn within(least: u64, most: Option<u64>, has: u64, can_have: Option<u64>) -> bool {
@@ -578,7 +618,8 @@ impl TableHandle {
     }
 
     fn copy(&self, from_table: &Self, to: u32, from: u32, count: u32) -> Result<(), Trap> {
-        let ends = |table: &Self, begin: u32| u64::from(begin) + u64::from(count) <= u64::from(table.length());
+        let ends =
+            |table: &Self, begin: u32| u64::from(begin) + u64::from(count) <= u64::from(table.length());
         if !ends(self, to) || !ends(from_table, from) {
             return Err(Trap::TableOutOfBounds);
         }
@@ -634,11 +675,6 @@ impl MemoryHandle {
         unsafe { self.size.as_ptr().write(size) };
         Ok(())
     }
-}
-
-/// Copies a value into a slot, of which a value of its type takes only the first bytes.
-pub(crate) fn narrowed(kind: wasmparser::ValType, value: Slot) -> Slot {
-    slot(&value[..width(kind)])
 }
 
 const _: () = assert!(size_of::<FunctionReference>() == ELEMENT as usize);

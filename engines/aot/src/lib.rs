@@ -125,7 +125,9 @@ impl Engine for Aot {
     fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
         match code.kind {
             CodeKind::Wasm => self.prepare(code.bytes),
-            other => Err(PrepareError::Unsupported(format!("{other:?} is not a kind that this engine runs"))),
+            other => Err(PrepareError::Unsupported(format!(
+                "{other:?} is not a kind that this engine runs"
+            ))),
         }
     }
 

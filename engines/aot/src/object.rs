@@ -14,11 +14,7 @@ use rustix::{
     fd::AsFd,
     mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap},
 };
-use std::{
-    ffi::c_void,
-    ops::Range,
-    ptr,
-};
+use std::{ffi::c_void, ops::Range, ptr};
 
 /// Why an object is not loaded.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -84,12 +80,24 @@ struct Checked<'d> {
 
 impl Object {
     /// Maps an object that begins at an offset of a file, whose bytes from there on these are. It has so many symbols.
-    pub(crate) fn load(file: impl AsFd, offset: u64, bytes: &[u8], symbols: usize) -> Result<Self, ObjectError> {
+    pub(crate) fn load(
+        file: impl AsFd,
+        offset: u64,
+        bytes: &[u8],
+        symbols: usize,
+    ) -> Result<Self, ObjectError> {
         let checked = check(bytes, symbols)?;
-        let size = usize::try_from(checked.size).map_err(|_| ObjectError::Refused("too large a segment".into()))?;
+        let size =
+            usize::try_from(checked.size).map_err(|_| ObjectError::Refused("too large a segment".into()))?;
         // SAFETY: a new mapping, which nobody knows of.
         let base = unsafe {
-            mmap_anonymous(ptr::null_mut(), size, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE).map_err(host)?
+            mmap_anonymous(
+                ptr::null_mut(),
+                size,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+            .map_err(host)?
         };
         let mut object = Self {
             base,
@@ -105,7 +113,12 @@ impl Object {
         Ok(object)
     }
 
-    fn map(&mut self, file: &impl AsFd, offset: u64, header: &ProgramHeader64<Le>) -> Result<(), ObjectError> {
+    fn map(
+        &mut self,
+        file: &impl AsFd,
+        offset: u64,
+        header: &ProgramHeader64<Le>,
+    ) -> Result<(), ObjectError> {
         let address = header.p_vaddr(Le);
         let page = address & !(PAGE - 1);
         let begin = self.base.wrapping_byte_add(page as usize);
@@ -123,17 +136,35 @@ impl Object {
         unsafe {
             if header.p_filesz(Le) > 0 {
                 let at = offset + header.p_offset(Le) - (address - page);
-                mmap(begin, from_file as usize, rights, MapFlags::PRIVATE | MapFlags::FIXED, file, at).map_err(host)?;
+                mmap(
+                    begin,
+                    from_file as usize,
+                    rights,
+                    MapFlags::PRIVATE | MapFlags::FIXED,
+                    file,
+                    at,
+                )
+                .map_err(host)?;
             }
             let mapped = if header.p_filesz(Le) > 0 { from_file } else { 0 };
             let whole = in_memory.next_multiple_of(PAGE);
             if whole > mapped {
                 let rest = begin.wrapping_byte_add(mapped as usize);
-                mmap_anonymous(rest, (whole - mapped) as usize, rights, MapFlags::PRIVATE | MapFlags::FIXED).map_err(host)?;
+                mmap_anonymous(
+                    rest,
+                    (whole - mapped) as usize,
+                    rights,
+                    MapFlags::PRIVATE | MapFlags::FIXED,
+                )
+                .map_err(host)?;
             }
             if !executable && mapped > 0 && in_file < mapped && in_memory > in_file {
                 // What follows in the file is not the segment's.
-                ptr::write_bytes(begin.wrapping_byte_add(in_file as usize).cast::<u8>(), 0, (mapped - in_file) as usize);
+                ptr::write_bytes(
+                    begin.wrapping_byte_add(in_file as usize).cast::<u8>(),
+                    0,
+                    (mapped - in_file) as usize,
+                );
             }
         }
         if executable {
@@ -155,11 +186,15 @@ impl Object {
         let image = self.base.wrapping_byte_add(checked.image as usize);
         // SAFETY: so many symbols and the library are in the image, as `check` has seen; all of it is mapped and readable.
         let offsets = unsafe { std::slice::from_raw_parts(image.cast::<i32>().cast_const(), symbols + 1) };
-        let mut addresses = offsets.iter().map(|offset| image.addr().wrapping_add_signed(*offset as isize));
+        let mut addresses = offsets
+            .iter()
+            .map(|offset| image.addr().wrapping_add_signed(*offset as isize));
         let library = addresses.next().unwrap_or_default();
         let symbols: Vec<usize> = addresses.collect();
         if let Some(outside) = symbols.iter().find(|symbol| !self.is_text(**symbol)) {
-            return Err(ObjectError::Damaged(format!("a function at {outside:#x}, outside of its code")));
+            return Err(ObjectError::Damaged(format!(
+                "a function at {outside:#x}, outside of its code"
+            )));
         }
         self.symbols = symbols;
         self.fill_in(checked, library)
@@ -206,7 +241,9 @@ fn is_writable(loads: &[&ProgramHeader64<Le>], at: u64, size: u64) -> bool {
         let begin = header.p_vaddr(Le);
         header.p_flags(Le) & elf::PF_W != 0
             && at >= begin
-            && at.checked_add(size).is_some_and(|end| end <= begin + header.p_memsz(Le))
+            && at
+                .checked_add(size)
+                .is_some_and(|end| end <= begin + header.p_memsz(Le))
     })
 }
 
@@ -227,7 +264,8 @@ fn check(bytes: &[u8], symbols: usize) -> Result<Checked<'_>, ObjectError> {
             elf::PT_LOAD => loads.push(segment),
             elf::PT_DYNAMIC => check_dynamic(segment, bytes)?,
             elf::PT_GNU_STACK if segment.p_flags(Le) & elf::PF_X == 0 => {}
-            elf::PT_PHDR | elf::PT_NOTE | elf::PT_GNU_EH_FRAME | elf::PT_GNU_RELRO | elf::PT_GNU_PROPERTY => {}
+            elf::PT_PHDR | elf::PT_NOTE | elf::PT_GNU_EH_FRAME | elf::PT_GNU_RELRO | elf::PT_GNU_PROPERTY => {
+            }
             other => return refused(format!("a segment of type {other:#x}")),
         }
     }
@@ -236,9 +274,15 @@ fn check(bytes: &[u8], symbols: usize) -> Result<Checked<'_>, ObjectError> {
     let image_size = 4 * (symbols as u64 + 1);
     if !loads.iter().any(|load| {
         let begin = load.p_vaddr(Le);
-        image >= begin && image.is_multiple_of(4) && image.checked_add(image_size).is_some_and(|end| end <= begin + load.p_memsz(Le))
+        image >= begin
+            && image.is_multiple_of(4)
+            && image
+                .checked_add(image_size)
+                .is_some_and(|end| end <= begin + load.p_memsz(Le))
     }) {
-        return Err(ObjectError::Damaged("its functions' addresses lie nowhere".into()));
+        return Err(ObjectError::Damaged(
+            "its functions' addresses lie nowhere".into(),
+        ));
     }
     Ok(Checked {
         relative: check_relocations(&file, bytes, &loads)?,
@@ -277,7 +321,12 @@ fn check_dynamic(segment: &ProgramHeader64<Le>, bytes: &[u8]) -> Result<(), Obje
     for entry in segment.dynamic(Le, bytes)?.unwrap_or_default() {
         match entry.tag(Le) {
             elf::DT_NULL => break,
-            elf::DT_HASH | elf::DT_GNU_HASH | elf::DT_STRTAB | elf::DT_STRSZ | elf::DT_SYMTAB | elf::DT_SYMENT => {}
+            elf::DT_HASH
+            | elf::DT_GNU_HASH
+            | elf::DT_STRTAB
+            | elf::DT_STRSZ
+            | elf::DT_SYMTAB
+            | elf::DT_SYMENT => {}
             elf::DT_RELA | elf::DT_RELASZ | elf::DT_RELAENT | elf::DT_RELACOUNT => {}
             other => return refused(format!("a dynamic entry of type {other:#x}")),
         }
@@ -293,7 +342,9 @@ fn check_symbols(file: &ElfFile64<'_, Le>, bytes: &[u8]) -> Result<u64, ObjectEr
     for symbol in symbols.iter().skip(1) {
         let name = symbols.symbol_name(Le, symbol)?;
         match symbol.st_type() {
-            elf::STT_OBJECT if name == b"millpond" && !symbol.is_undefined(Le) => image = Some(symbol.st_value(Le)),
+            elf::STT_OBJECT if name == b"millpond" && !symbol.is_undefined(Le) => {
+                image = Some(symbol.st_value(Le))
+            }
             _ => return refused(format!("a symbol `{}`", String::from_utf8_lossy(name))),
         }
     }

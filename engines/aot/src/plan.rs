@@ -4,7 +4,10 @@ use crate::{
     layout::{Offsets, SLOT},
     translate::{self, Module, Refusal},
 };
-use wasmparser::{ConstExpr, DataKind, ElementItems, ElementKind, ExternalKind, FuncType, GlobalType, MemoryType, Operator, TableType, TypeRef, ValType};
+use wasmparser::{
+    ConstExpr, DataKind, ElementItems, ElementKind, ExternalKind, FuncType, GlobalType, MemoryType, Operator,
+    TableType, TypeRef,
+};
 
 /// A parameter, a result or a global, as it lies in memory.
 pub(crate) type Slot = [u8; SLOT as usize];
@@ -110,7 +113,8 @@ impl Plan {
                 entry: entries.binary_search(&type_index).unwrap_or(0),
             }
         });
-        let optional = |init: &Option<ConstExpr<'_>>| init.as_ref().map(|init| expression(module, init)).transpose();
+        let optional =
+            |init: &Option<ConstExpr<'_>>| init.as_ref().map(|init| expression(module, init)).transpose();
         Ok(Self {
             offsets: module.offsets()?,
             imports: imports(module),
@@ -152,7 +156,9 @@ fn imports(module: &Module<'_>) -> Box<[Import]> {
             TypeRef::Table(kind) => Imported::Table(kind),
             TypeRef::Memory(kind) => Imported::Memory(kind),
             TypeRef::Global(kind) => Imported::Global(kind),
-            TypeRef::Func(index) | TypeRef::FuncExact(index) => Imported::Function(module.types[index as usize].clone()),
+            TypeRef::Func(index) | TypeRef::FuncExact(index) => {
+                Imported::Function(module.types[index as usize].clone())
+            }
             // Validation lets none in.
             TypeRef::Tag(tag) => Imported::Function(module.types[tag.func_type_idx as usize].clone()),
         },
@@ -242,17 +248,12 @@ fn expression(module: &Module<'_>, expression: &ConstExpr<'_>) -> Result<Express
             Operator::I64Sub => Step::I64(i64::wrapping_sub),
             Operator::I64Mul => Step::I64(i64::wrapping_mul),
             Operator::End => break,
-            other => return Err(Refusal::Unsupported(format!("{other:?} in a constant expression"))),
+            other => {
+                return Err(Refusal::Unsupported(format!(
+                    "{other:?} in a constant expression"
+                )));
+            }
         });
     }
     Ok(steps.into())
-}
-
-/// Bytes that a value of this type takes of a slot.
-pub(crate) fn width(kind: ValType) -> usize {
-    match kind {
-        ValType::I32 | ValType::F32 => 4,
-        ValType::V128 => 16,
-        ValType::I64 | ValType::F64 | ValType::Ref(_) => 8,
-    }
 }

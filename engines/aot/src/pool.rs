@@ -62,7 +62,10 @@ impl Pool {
         (self.taken.fetch_add(1, Ordering::Relaxed) < self.most).then_some(place)
     }
 
-    #[expect(clippy::unused_self, reason = "stacks are kept here for the next sandbox before long")]
+    #[expect(
+        clippy::unused_self,
+        reason = "stacks are kept here for the next sandbox before long"
+    )]
     pub(crate) fn stack(&self) -> Result<Stack, Errno> {
         Stack::new(STACK)
     }
@@ -72,13 +75,17 @@ impl Pool {
     pub(crate) fn enter(&self) -> Result<Inside, String> {
         SEATED.with(|seated| {
             if seated.get().is_none() {
-                let thread = Thread::here().map_err(|error| format!("the host has no alternate stack for it: {error}"))?;
+                let thread = Thread::here()
+                    .map_err(|error| format!("the host has no alternate stack for it: {error}"))?;
                 let seat = Arc::new(Seat {
                     id: thread.id(),
                     inside: AtomicBool::new(false),
                 });
                 SEATS.lock().push(seat.clone());
-                let _ = seated.set(Seated { _thread: thread, seat });
+                let _ = seated.set(Seated {
+                    _thread: thread,
+                    seat,
+                });
             }
             let seat = seated.get().map(|seated| seated.seat.clone());
             let inside = Inside(seat.ok_or("the thread is ending")?);

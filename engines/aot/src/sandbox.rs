@@ -69,7 +69,8 @@ impl Guest {
     /// Calls a function that takes and returns nothing.
     fn start(&mut self, place: u32) {
         let (entry, function) = self.instance.callee(place);
-        self.fiber.start(entry, [function.code.addr(), function.context.addr(), 0]);
+        self.fiber
+            .start(entry, [function.code.addr(), function.context.addr(), 0]);
     }
 }
 
@@ -198,7 +199,12 @@ impl Running {
             }
             // SAFETY: compiled code passes the slots that its builtin has, which lie on the guest's stack.
             let done = unsafe { self.guest.as_mut()?.instance.builtin(builtin, call.slots) };
-            let bytes = self.guest.as_ref()?.instance.memory.map_or(0, |memory| memory.bytes());
+            let bytes = self
+                .guest
+                .as_ref()?
+                .instance
+                .memory
+                .map_or(0, |memory| memory.bytes());
             self.usage.memory = self.usage.memory.max(bytes);
             return done.err().map(|trap| self.end(Err(trapped(trap.message()))));
         }

@@ -5,7 +5,7 @@ use crate::{
     instance::{External, Image, Instance, InstanceError},
     layout::{Builtin, FunctionReference, Trap},
     object::Object,
-    plan::{Imported, Plan, Slot, slot, width},
+    plan::{Imported, Plan, Slot, slot},
     translate::{self, Module, Refusal, Settings},
 };
 use fiber::{Event, Fiber, Stack, Thread};
@@ -52,14 +52,25 @@ fn compile(bytes: &[u8], bounds: Bounds, toolchain: &Toolchain) -> Result<Image,
     };
     let ir = translate::translate(&module, settings)?;
     let folder = tempfile::tempdir().unwrap();
-    let object = toolchain.compile(&ir, Target::HERE, folder.path()).unwrap_or_else(|error| {
-        fs::write("/tmp/failed.ll", &ir).unwrap();
-        panic!("{error}")
-    });
+    let object = toolchain
+        .compile(&ir, Target::HERE, folder.path())
+        .unwrap_or_else(|error| {
+            fs::write("/tmp/failed.ll", &ir).unwrap();
+            panic!("{error}")
+        });
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&object).unwrap();
     let object = Object::load(&file, 0, &object, plan.functions.len() + plan.entries).unwrap();
     Ok(Image { plan, object, bounds })
+}
+
+/// Bytes that a value of this type takes of a slot.
+fn width(kind: wasmparser::ValType) -> usize {
+    match kind {
+        wasmparser::ValType::I32 | wasmparser::ValType::F32 => 4,
+        wasmparser::ValType::V128 => 16,
+        wasmparser::ValType::I64 | wasmparser::ValType::F64 | wasmparser::ValType::Ref(_) => 8,
+    }
 }
 
 /// What an execution came to.
@@ -69,6 +80,7 @@ struct Tester<'t> {
     toolchain: &'t Toolchain,
     bounds: Bounds,
     fiber: Fiber,
+    #[expect(clippy::vec_box, reason = "each context has the address of its instance")]
     instances: Vec<Box<Instance>>,
     names: HashMap<String, usize>,
     registered: HashMap<String, usize>,
@@ -103,8 +115,13 @@ impl<'t> Tester<'t> {
     fn instantiate(&mut self, image: &Arc<Image>) -> Result<usize, InstanceError> {
         let mut imports = Vec::new();
         for import in &image.plan.imports {
-            let from = self.registered.get(&*import.module).ok_or(InstanceError::Import)?;
-            let external = self.instances[*from].export(&import.name).ok_or(InstanceError::Import)?;
+            let from = self
+                .registered
+                .get(&*import.module)
+                .ok_or(InstanceError::Import)?;
+            let external = self.instances[*from]
+                .export(&import.name)
+                .ok_or(InstanceError::Import)?;
             if let (Imported::Function(_), External::Host) = (&import.kind, external) {
                 return Err(InstanceError::Import);
             }
@@ -123,24 +140,44 @@ impl<'t> Tester<'t> {
 
     fn call(&mut self, instance: usize, place: u32, arguments: &[Slot]) -> Outcome {
         let (entry, FunctionReference { code, context, .. }) = self.instances[instance].callee(place);
-        let kind = self.instances[instance].image.plan.functions[place as usize].kind.clone();
+        let kind = self.instances[instance].image.plan.functions[place as usize]
+            .kind
+            .clone();
         let mut slots: Vec<Slot> = arguments.to_vec();
-        slots.resize(kind.params().len().max(kind.results().len()).max(1), Slot::default());
+        slots.resize(
+            kind.params().len().max(kind.results().len()).max(1),
+            Slot::default(),
+        );
         // A 16-byte boundary for vectors.
         let mut aligned = vec![0_u128; slots.len()];
         for (to, from) in aligned.iter_mut().zip(&slots) {
             *to = u128::from_le_bytes(*from);
         }
-        self.fiber
-            .start(entry, [code.addr(), context.addr(), aligned.as_mut_ptr().expose_provenance()]);
+        self.fiber.start(
+            entry,
+            [
+                code.addr(),
+                context.addr(),
+                aligned.as_mut_ptr().expose_provenance(),
+            ],
+        );
         loop {
+            // SAFETY: what the engine's compiler has made, on a thread that is prepared.
             match unsafe { self.fiber.resume() }.unwrap() {
                 Event::Returned => break,
                 Event::Preempted => {}
-                Event::Call { number, slots, context } => {
+                Event::Call {
+                    number,
+                    slots,
+                    context,
+                } => {
                     let builtin = Builtin::from_number(number).unwrap();
+                    // SAFETY: a context has its instance's address, and a builtin's slots are on the guest's stack.
                     unsafe {
-                        let owner = context.byte_add(crate::layout::OWNER as usize).cast::<*mut Instance>().read();
+                        let owner = context
+                            .byte_add(crate::layout::OWNER as usize)
+                            .cast::<*mut Instance>()
+                            .read();
                         (*owner).builtin(builtin, slots.cast())?;
                     }
                 }
@@ -148,7 +185,9 @@ impl<'t> Tester<'t> {
             }
         }
         let values = kind.results().iter().zip(&aligned);
-        Ok(values.map(|(kind, value)| (*kind, slot(&value.to_le_bytes()[..width(*kind)]))).collect())
+        Ok(values
+            .map(|(kind, value)| (*kind, slot(&value.to_le_bytes()[..width(*kind)])))
+            .collect())
     }
 
     fn find(&self, name: Option<Id<'_>>) -> usize {
@@ -170,7 +209,9 @@ impl<'t> Tester<'t> {
     }
 
     fn image(&mut self, wat: &mut QuoteWat<'_>) -> Result<Arc<Image>, Refusal> {
-        let bytes = wat.encode().map_err(|error| Refusal::Malformed(error.to_string()))?;
+        let bytes = wat
+            .encode()
+            .map_err(|error| Refusal::Malformed(error.to_string()))?;
         compile(&bytes, self.bounds, self.toolchain).map(Arc::new)
     }
 
@@ -187,6 +228,7 @@ impl<'t> Tester<'t> {
                 let Some(External::Global(kind, place)) = self.instances[instance].export(global) else {
                     panic!("no global {global}");
                 };
+                // SAFETY: the place of a global of an instance that is there.
                 Ok(vec![(kind.content_type, unsafe { place.read() })])
             }
         }
@@ -224,7 +266,8 @@ impl<'t> Tester<'t> {
                     self.names.insert(name.name().to_owned(), index);
                 }
             }
-            WastDirective::AssertMalformed { module, message, .. } | WastDirective::AssertInvalid { module, message, .. } => {
+            WastDirective::AssertMalformed { module, message, .. }
+            | WastDirective::AssertInvalid { module, message, .. } => {
                 if self.image(module).is_ok() {
                     return Err(format!("it is not refused: {message}"));
                 }
@@ -246,13 +289,20 @@ impl<'t> Tester<'t> {
             }
             WastDirective::AssertReturn { exec, results, .. } => {
                 let values = self.execute(exec).map_err(|error| error.to_string())?;
-                if values.len() != results.len() || !values.iter().zip(&*results).all(|(value, result)| matches(value, result)) {
+                if values.len() != results.len()
+                    || !values
+                        .iter()
+                        .zip(&*results)
+                        .all(|(value, result)| matches(value, result))
+                {
                     return Err(format!("{values:?} instead of {results:?}"));
                 }
             }
             WastDirective::AssertUnlinkable { module, message, .. } => {
                 let bytes = module.encode().unwrap();
-                let image = Arc::new(compile(&bytes, self.bounds, self.toolchain).map_err(|error| error.to_string())?);
+                let image = Arc::new(
+                    compile(&bytes, self.bounds, self.toolchain).map_err(|error| error.to_string())?,
+                );
                 if self.instantiate(&image).is_ok() {
                     return Err(format!("it is linked: {message}"));
                 }
@@ -267,19 +317,21 @@ fn expect_error(outcome: Outcome, message: &str) -> Result<(), String> {
     match outcome {
         Ok(values) => Err(format!("{values:?} instead of a trap: {message}")),
         // "uninitialized element 2" says more than is promised.
-        Err(error) if message.starts_with(&error.to_string()) || error.to_string().starts_with(message) => Ok(()),
+        Err(error) if message.starts_with(&error.to_string()) || error.to_string().starts_with(message) => {
+            Ok(())
+        }
         Err(error) => Err(format!("{error}, instead of {message}")),
     }
 }
 
-pub(crate) fn trap(fault: &fiber::Fault) -> Trap {
+fn trap(fault: &fiber::Fault) -> Trap {
     if fault.stack_overflow {
         return Trap::StackOverflow;
     }
     match fault.trap.and_then(|number| Trap::ALL.get(number as usize)) {
         Some(trap) => *trap,
         None if fault.signal == libc::SIGSEGV => Trap::MemoryOutOfBounds,
-        None => panic!("{fault:?} {:x?}", unsafe { std::slice::from_raw_parts((fault.instruction - 8) as *const u8, 16) }),
+        None => panic!("{fault:?}"),
     }
 }
 
@@ -294,7 +346,9 @@ fn argument(argument: &WastArg<'_>) -> Slot {
         WastArgCore::F64(value) => slot(&value.bits.to_le_bytes()),
         WastArgCore::V128(value) => value.to_le_bytes(),
         WastArgCore::RefNull(_) => slot(&[]),
-        WastArgCore::RefExtern(value) | WastArgCore::RefHost(value) => slot(&(u64::from(*value) + 1).to_le_bytes()),
+        WastArgCore::RefExtern(value) | WastArgCore::RefHost(value) => {
+            slot(&(u64::from(*value) + 1).to_le_bytes())
+        }
     }
 }
 
@@ -339,15 +393,24 @@ fn is_f64(bytes: &[u8], expected: &NanPattern<F64>) -> bool {
 
 fn is_vector(value: &Slot, expected: &V128Pattern) -> bool {
     fn lanes<const N: usize, T>(value: &Slot, expected: &[T], bytes: impl Fn(&T) -> [u8; N]) -> bool {
-        value.chunks(N).zip(expected).all(|(lane, expected)| lane == bytes(expected))
+        value
+            .chunks(N)
+            .zip(expected)
+            .all(|(lane, expected)| lane == bytes(expected))
     }
     match expected {
         V128Pattern::I8x16(expected) => lanes(value, expected, |lane| lane.to_le_bytes()),
         V128Pattern::I16x8(expected) => lanes(value, expected, |lane| lane.to_le_bytes()),
         V128Pattern::I32x4(expected) => lanes(value, expected, |lane| lane.to_le_bytes()),
         V128Pattern::I64x2(expected) => lanes(value, expected, |lane| lane.to_le_bytes()),
-        V128Pattern::F32x4(expected) => value.chunks(4).zip(expected).all(|(lane, expected)| is_f32(lane, expected)),
-        V128Pattern::F64x2(expected) => value.chunks(8).zip(expected).all(|(lane, expected)| is_f64(lane, expected)),
+        V128Pattern::F32x4(expected) => value
+            .chunks(4)
+            .zip(expected)
+            .all(|(lane, expected)| is_f32(lane, expected)),
+        V128Pattern::F64x2(expected) => value
+            .chunks(8)
+            .zip(expected)
+            .all(|(lane, expected)| is_f64(lane, expected)),
     }
 }
 
@@ -386,7 +449,10 @@ fn all(bounds: Bounds) {
         .chain(proposals.into_iter().flat_map(proposal))
         // It uses a proposal of its own besides.
         .filter(|test| test.name() != "simd_memory-multi.wast")
-        .filter(|test| only.as_ref().is_none_or(|only| test.name().contains(only.as_str())))
+        .filter(|test| {
+            only.as_ref()
+                .is_none_or(|only| test.name().contains(only.as_str()))
+        })
         .collect();
     let next = AtomicUsize::new(0);
     let (held, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -406,7 +472,12 @@ fn all(bounds: Bounds) {
         }
     });
     let wrong = wrong.into_inner().unwrap();
-    println!("{} directives of {} files hold, {} do not", held.into_inner(), tests.len(), wrong.len());
+    println!(
+        "{} directives of {} files hold, {} do not",
+        held.into_inner(),
+        tests.len(),
+        wrong.len()
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -95,7 +95,10 @@ impl Toolchain {
         };
         let mut child = command.spawn().map_err(start)?;
         // Clang reads all of it before it writes anything but the first errors.
-        let written = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(ir.as_bytes()));
+        let written = child
+            .stdin
+            .take()
+            .map_or(Ok(()), |mut input| input.write_all(ir.as_bytes()));
         let output = child.wait_with_output().map_err(start)?;
         if !output.status.success() {
             return Err(ToolError::Failed(format!(

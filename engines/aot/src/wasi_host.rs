@@ -17,6 +17,9 @@ pub(crate) enum Answer {
 /// A host function over the guest's memory and its slots, of which there are as many as it has parameters, and one at least.
 pub(crate) type HostFunction = fn(&mut Command, &mut [u8], &mut [Slot]) -> Answer;
 
+/// Of each import, in their order: the function, and how many slots it has.
+pub(crate) type HostFunctions = Box<[(HostFunction, usize)]>;
+
 trait Parameter {
     fn take(slot: &Slot) -> Self;
 }
@@ -84,7 +87,7 @@ const NONE: Slot = [0; 16];
 wasi::for_each_function!(bind);
 
 /// Each import's function and how many slots it has, or why this is no command of WASI 0.1.
-pub(crate) fn link(plan: &Plan) -> Result<Box<[(HostFunction, usize)]>, String> {
+pub(crate) fn link(plan: &Plan) -> Result<HostFunctions, String> {
     let functions = plan.imports.iter().map(|import| {
         let name = format!("{}.{}", import.module, import.name);
         if *import.module != *wasi::MODULE {
@@ -94,7 +97,9 @@ pub(crate) fn link(plan: &Plan) -> Result<Box<[(HostFunction, usize)]>, String> 
             ));
         }
         let Imported::Function(kind) = &import.kind else {
-            return Err(format!("it imports `{name}`, which is a function there and nothing else"));
+            return Err(format!(
+                "it imports `{name}`, which is a function there and nothing else"
+            ));
         };
         let (Some(known), Some(function)) = (wasi::function(&import.name), find(&import.name)) else {
             return Err(format!("it imports `{name}`, which WASI 0.1 does not have"));
@@ -102,7 +107,9 @@ pub(crate) fn link(plan: &Plan) -> Result<Box<[(HostFunction, usize)]>, String> 
         let parameters: Vec<_> = known.parameters.iter().copied().map(value).collect();
         let result: Vec<_> = known.result.into_iter().map(value).collect();
         if kind.params() != parameters || kind.results() != result {
-            return Err(format!("it imports `{name}` as {kind}, which is not its type in WASI 0.1"));
+            return Err(format!(
+                "it imports `{name}` as {kind}, which is not its type in WASI 0.1"
+            ));
         }
         Ok((function, parameters.len().max(1)))
     });

@@ -9,7 +9,9 @@ fn run(bounds: Bounds) {
                 bounds,
                 ..Options::default()
             };
-            contract::conformance::engine::run_all(&Aot::new(toolchain, &options).expect("handlers can be installed"));
+            contract::conformance::engine::run_all(
+                &Aot::new(toolchain, &options).expect("handlers can be installed"),
+            );
         }
         Err(reason) => println!("skipped: {reason}"),
     }

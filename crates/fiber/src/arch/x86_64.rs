@@ -52,7 +52,12 @@ pub(crate) unsafe extern "C" fn give_back(control: *mut Control, frame: usize) -
 /// # Safety
 /// Called on the stack of the control's fiber.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn enter_host(control: *mut Control, number: u32, slots: *mut u8, context: *mut c_void) {
+pub(crate) unsafe extern "C" fn enter_host(
+    control: *mut Control,
+    number: u32,
+    slots: *mut u8,
+    context: *mut c_void,
+) {
     naked_asm!(
         "push rbp", "push rbx", "push r12", "push r13", "push r14", "push r15",
         "mov [rdi + {number}], esi",
@@ -76,8 +81,7 @@ pub(crate) unsafe extern "C" fn enter_host(control: *mut Control, number: u32, s
 #[unsafe(naked)]
 unsafe extern "C" fn land() {
     naked_asm!(
-        "pop r15", "pop r14", "pop r13", "pop r12", "pop rbx", "pop rbp",
-        "ret",
+        "pop r15", "pop r14", "pop r13", "pop r12", "pop rbx", "pop rbp", "ret",
     )
 }
 
@@ -102,7 +106,12 @@ unsafe extern "C" fn begin() {
 ///
 /// # Safety
 /// The 128 bytes below `high`, which is aligned, are writable and free.
-pub(crate) unsafe fn first_frame(high: usize, function: usize, arguments: [usize; 3], control: usize) -> usize {
+pub(crate) unsafe fn first_frame(
+    high: usize,
+    function: usize,
+    arguments: [usize; 3],
+    control: usize,
+) -> usize {
     let [one, two, three] = arguments;
     // From the stack pointer up: r15, r14, r13, r12, rbx, rbp, and where to return to.
     let words = [control, three, two, one, function, 0, begin as *const () as usize];
@@ -189,7 +198,11 @@ impl Frame {
 
 unsafe fn register(context: *mut ucontext_t, which: i32) -> *mut i64 {
     // SAFETY: the kernel's context.
-    unsafe { (&raw mut (*context).uc_mcontext.gregs).cast::<i64>().add(which as usize) }
+    unsafe {
+        (&raw mut (*context).uc_mcontext.gregs)
+            .cast::<i64>()
+            .add(which as usize)
+    }
 }
 
 pub(crate) unsafe fn stack_pointer(context: *mut ucontext_t) -> usize {

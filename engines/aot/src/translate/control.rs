@@ -98,7 +98,11 @@ impl Function<'_, '_> {
                 self.place(then);
                 // Both arms begin with the same values.
                 let values = self.arguments();
-                if let Some(Control { kind: Kind::If(_, kept), .. }) = self.controls.last_mut() {
+                if let Some(Control {
+                    kind: Kind::If(_, kept),
+                    ..
+                }) = self.controls.last_mut()
+                {
                     *kept = values;
                 }
             }
@@ -128,8 +132,14 @@ impl Function<'_, '_> {
             }
             Operator::Call { function_index } => self.call(function_index, false),
             Operator::ReturnCall { function_index } => self.call(function_index, true),
-            Operator::CallIndirect { type_index, table_index } => self.call_indirect(type_index, table_index, false),
-            Operator::ReturnCallIndirect { type_index, table_index } => {
+            Operator::CallIndirect {
+                type_index,
+                table_index,
+            } => self.call_indirect(type_index, table_index, false),
+            Operator::ReturnCallIndirect {
+                type_index,
+                table_index,
+            } => {
                 self.call_indirect(type_index, table_index, true);
             }
             _ => return false,
@@ -294,7 +304,10 @@ impl Function<'_, '_> {
 
     /// As [`Self::carry`], for targets of a switch, of which many are the same.
     fn carry_once(&mut self, depth: u32) {
-        if !self.controls[self.controls.len() - 1 - depth as usize].carried.is_empty() {
+        if !self.controls[self.controls.len() - 1 - depth as usize]
+            .carried
+            .is_empty()
+        {
             self.carry(depth);
         }
     }
@@ -378,12 +391,23 @@ impl Function<'_, '_> {
         let index = self.pop();
         self.needed(&index.loads);
         let element = self.element(table, &index, Trap::UndefinedElement);
-        let address = self.define(format_args!("getelementptr inbounds i8, ptr {element}, i64 {}", layout::SIGNATURE));
-        let found = self.define(format_args!("load i64, ptr {address}, align 8, !alias.scope !4, !noalias !3"));
+        let address = self.define(format_args!(
+            "getelementptr inbounds i8, ptr {element}, i64 {}",
+            layout::SIGNATURE
+        ));
+        let found = self.define(format_args!(
+            "load i64, ptr {address}, align 8, !alias.scope !4, !noalias !3"
+        ));
         let wanted = super::signature(&kind) as i64;
         let right = self.define(format_args!("icmp eq i64 {found}, {wanted}"));
-        let (on, wrong, other) = (self.label(), self.label(), self.trap_label(Trap::IndirectCallType));
-        self.line(format_args!("br i1 {right}, label %b{on}, label %b{wrong}, !prof !5"));
+        let (on, wrong, other) = (
+            self.label(),
+            self.label(),
+            self.trap_label(Trap::IndirectCallType),
+        );
+        self.line(format_args!(
+            "br i1 {right}, label %b{on}, label %b{wrong}, !prof !5"
+        ));
         self.place(wrong);
         let null = self.define(format_args!("icmp eq i64 {found}, 0"));
         let none = self.trap_label(Trap::UninitializedElement);
@@ -396,7 +420,11 @@ impl Function<'_, '_> {
 
     /// A field of an element that is not null.
     pub(super) fn field(&mut self, element: &Text, field: u32) -> Text {
-        let address = self.define(format_args!("getelementptr inbounds i8, ptr {element}, i64 {field}"));
-        self.define(format_args!("load ptr, ptr {address}, align 8, !alias.scope !4, !noalias !3"))
+        let address = self.define(format_args!(
+            "getelementptr inbounds i8, ptr {element}, i64 {field}"
+        ));
+        self.define(format_args!(
+            "load ptr, ptr {address}, align 8, !alias.scope !4, !noalias !3"
+        ))
     }
 }

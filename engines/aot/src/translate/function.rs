@@ -1,8 +1,6 @@
 //! One function on its way into LLVM IR: its operand stack, its locals, and which loads have to happen.
 
-use super::{
-    Module, Settings, control::Control, llvm, parameters, results,
-};
+use super::{Module, Settings, control::Control, llvm, parameters, results};
 use crate::layout::{Offsets, Trap};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -127,7 +125,11 @@ impl<'m, 'a> Function<'m, 'a> {
 
     fn declare(&mut self, kind: &FuncType, body: &FunctionBody<'_>) -> wasmparser::Result<()> {
         for (local, kind) in kind.params().iter().enumerate() {
-            let _ = writeln!(self.entry, "  %l{local} = alloca {0}\n  store {0} %p{local}, ptr %l{local}", llvm(*kind));
+            let _ = writeln!(
+                self.entry,
+                "  %l{local} = alloca {0}\n  store {0} %p{local}, ptr %l{local}",
+                llvm(*kind)
+            );
             self.locals.push(*kind);
         }
         for group in body.get_locals_reader()? {
@@ -147,7 +149,10 @@ impl<'m, 'a> Function<'m, 'a> {
 
     fn write(self, kind: &FuncType, out: &mut String) {
         let (index, results, parameters) = (self.index, results(kind), parameters(kind));
-        let _ = writeln!(out, "define internal tailcc {results} @f{index}({parameters}) #0 {{");
+        let _ = writeln!(
+            out,
+            "define internal tailcc {results} @f{index}({parameters}) #0 {{"
+        );
         if self.uses_memory {
             let aligned = "!invariant.load !0, !nonnull !0, !noundef !0, !align !1";
             let _ = writeln!(out, "  %m = load ptr, ptr %c, align 8, {aligned}");
@@ -155,7 +160,10 @@ impl<'m, 'a> Function<'m, 'a> {
         out.push_str(&self.entry);
         out.push_str(&self.text);
         for (trap, label) in &self.traps {
-            let _ = writeln!(out, "b{label}:\n  call void @llvm.ubsantrap(i8 {trap}) #2\n  unreachable");
+            let _ = writeln!(
+                out,
+                "b{label}:\n  call void @llvm.ubsantrap(i8 {trap}) #2\n  unreachable"
+            );
         }
         out.push_str("}\n");
     }
@@ -199,15 +207,21 @@ impl<'m, 'a> Function<'m, 'a> {
 
     /// Something of the context that never changes.
     pub(super) fn constant_of_context(&mut self, offset: u32, kind: &str, base: &str) -> Text {
-        let address = self.define(format_args!("getelementptr inbounds i8, ptr {base}, i64 {offset}"));
-        self.define(format_args!("load {kind}, ptr {address}, align 8, !invariant.load !0, !noundef !0"))
+        let address = self.define(format_args!(
+            "getelementptr inbounds i8, ptr {base}, i64 {offset}"
+        ));
+        self.define(format_args!(
+            "load {kind}, ptr {address}, align 8, !invariant.load !0, !noundef !0"
+        ))
     }
 
     /// Goes on only if the condition does not hold.
     pub(super) fn trap_if(&mut self, condition: &Text, trap: Trap) {
         let trap = self.trap_label(trap);
         let on = self.label();
-        self.line(format_args!("br i1 {condition}, label %b{trap}, label %b{on}, !prof !2"));
+        self.line(format_args!(
+            "br i1 {condition}, label %b{trap}, label %b{on}, !prof !2"
+        ));
         self.place(on);
     }
 
@@ -234,7 +248,9 @@ impl<'m, 'a> Function<'m, 'a> {
 
     /// The topmost value. Validation has seen to it that there is one.
     pub(super) fn pop(&mut self) -> Value {
-        self.stack.pop().unwrap_or_else(|| Value::constant(ValType::I32, "poison"))
+        self.stack
+            .pop()
+            .unwrap_or_else(|| Value::constant(ValType::I32, "poison"))
     }
 
     pub(super) fn pop_many(&mut self, count: usize) -> Vec<Value> {
@@ -363,13 +379,19 @@ impl<'m, 'a> Function<'m, 'a> {
             }
             Operator::GlobalGet { global_index } => {
                 let (kind, address, metadata) = self.global(global_index);
-                let text = self.define(format_args!("load {}, ptr {address}, align 8{metadata}", llvm(kind)));
+                let text = self.define(format_args!(
+                    "load {}, ptr {address}, align 8{metadata}",
+                    llvm(kind)
+                ));
                 self.push(kind, text);
             }
             Operator::GlobalSet { global_index } => {
                 let value = self.pop();
                 let (kind, address, metadata) = self.global(global_index);
-                self.line(format_args!("store {} {value}, ptr {address}, align 8{metadata}", llvm(kind)));
+                self.line(format_args!(
+                    "store {} {value}, ptr {address}, align 8{metadata}",
+                    llvm(kind)
+                ));
                 self.needed(&value.loads);
             }
             _ => return false,

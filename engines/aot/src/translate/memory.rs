@@ -34,7 +34,9 @@ impl Function<'_, '_> {
             | Operator::F32Store { memarg }
             | Operator::F64Store { memarg } => self.store(memarg),
             Operator::I32Store8 { memarg } | Operator::I64Store8 { memarg } => self.store_part("i8", memarg),
-            Operator::I32Store16 { memarg } | Operator::I64Store16 { memarg } => self.store_part("i16", memarg),
+            Operator::I32Store16 { memarg } | Operator::I64Store16 { memarg } => {
+                self.store_part("i16", memarg)
+            }
             Operator::I64Store32 { memarg } => self.store_part("i32", memarg),
             Operator::MemorySize { .. } => {
                 let bytes = self.bytes();
@@ -52,7 +54,11 @@ impl Function<'_, '_> {
                 self.enter(Builtin::MemoryInit, &[segment, to, from, length], false);
             }
             Operator::DataDrop { data_index } => {
-                self.enter(Builtin::DataDrop, &[Value::constant(I32, data_index as i32)], false);
+                self.enter(
+                    Builtin::DataDrop,
+                    &[Value::constant(I32, data_index as i32)],
+                    false,
+                );
             }
             Operator::MemoryFill { .. } => {
                 let (length, byte, to) = (self.pop(), self.pop(), self.pop());
@@ -78,7 +84,9 @@ impl Function<'_, '_> {
     /// The memory's size in bytes.
     fn bytes(&mut self) -> Text {
         let size = self.constant_of_context(layout::MEMORY_SIZE, "ptr", "%c");
-        self.define(format_args!("load i64, ptr {size}, align 8, !range !6, !alias.scope !4, !noalias !3"))
+        self.define(format_args!(
+            "load i64, ptr {size}, align 8, !range !6, !alias.scope !4, !noalias !3"
+        ))
     }
 
     fn wide(&mut self, value: &Value) -> Text {
@@ -95,7 +103,9 @@ impl Function<'_, '_> {
         let outside = self.define(format_args!("icmp ugt i64 {end}, {bytes}"));
         self.trap_if(&outside, Trap::MemoryOutOfBounds);
         let base = self.base();
-        self.define(format_args!("getelementptr inbounds nuw i8, ptr {base}, i64 {wide}"))
+        self.define(format_args!(
+            "getelementptr inbounds nuw i8, ptr {base}, i64 {wide}"
+        ))
     }
 
     /// Where an access of so many bytes goes.
@@ -118,13 +128,20 @@ impl Function<'_, '_> {
             }
             Bounds::Mask => {
                 let size = self.constant_of_context(layout::MEMORY_SIZE, "ptr", "%c");
-                let at = self.define(format_args!("getelementptr inbounds i8, ptr {size}, i64 {}", layout::MASK));
-                let mask = self.define(format_args!("load i64, ptr {at}, align 8, !alias.scope !4, !noalias !3"));
+                let at = self.define(format_args!(
+                    "getelementptr inbounds i8, ptr {size}, i64 {}",
+                    layout::MASK
+                ));
+                let mask = self.define(format_args!(
+                    "load i64, ptr {at}, align 8, !alias.scope !4, !noalias !3"
+                ));
                 self.define(format_args!("and i64 {position}, {mask}"))
             }
         };
         let base = self.base();
-        self.define(format_args!("getelementptr inbounds nuw i8, ptr {base}, i64 {position}"))
+        self.define(format_args!(
+            "getelementptr inbounds nuw i8, ptr {base}, i64 {position}"
+        ))
     }
 
     fn load(&mut self, kind: ValType, memarg: MemArg) {

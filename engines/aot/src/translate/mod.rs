@@ -161,8 +161,12 @@ pub(crate) fn translate(module: &Module<'_>, settings: Settings) -> Result<Strin
 fn refuse_collisions(module: &Module<'_>) -> Result<(), Refusal> {
     let mut known = std::collections::HashMap::new();
     for kind in &module.types {
-        if known.insert(signature(kind), kind).is_some_and(|other| other != kind) {
-            let reason = "two of its function types have the same number; change the order of one's parameters";
+        if known
+            .insert(signature(kind), kind)
+            .is_some_and(|other| other != kind)
+        {
+            let reason =
+                "two of its function types have the same number; change the order of one's parameters";
             return Err(Refusal::Unsupported(reason.into()));
         }
     }
@@ -187,10 +191,18 @@ fn host_call(module: &Module<'_>, import: u32, text: &mut String) {
     );
     let _ = writeln!(text, "  %a = alloca [{} x i8], align 16", slots * SLOT as usize);
     for (index, kind) in kind.params().iter().enumerate() {
-        let _ = writeln!(text, "  %a{index} = getelementptr i8, ptr %a, i64 {}", index * SLOT as usize);
+        let _ = writeln!(
+            text,
+            "  %a{index} = getelementptr i8, ptr %a, i64 {}",
+            index * SLOT as usize
+        );
         let _ = writeln!(text, "  store {} %p{index}, ptr %a{index}, align 16", llvm(*kind));
     }
-    let _ = writeln!(text, "  %e = getelementptr i8, ptr %c, i64 {}", layout::ENTER_HOST);
+    let _ = writeln!(
+        text,
+        "  %e = getelementptr i8, ptr %c, i64 {}",
+        layout::ENTER_HOST
+    );
     text.push_str("  %h = load ptr, ptr %e, align 8, !invariant.load !0\n");
     let _ = writeln!(text, "  %o = getelementptr i8, ptr %c, i64 {}", layout::FIBER);
     text.push_str("  %i = load ptr, ptr %o, align 8\n");
@@ -202,8 +214,16 @@ fn host_call(module: &Module<'_>, import: u32, text: &mut String) {
 /// Returns what lies in slots.
 fn take(kinds: &[ValType], slots: &str, text: &mut String) {
     for (index, kind) in kinds.iter().enumerate() {
-        let _ = writeln!(text, "  %s{index} = getelementptr i8, ptr %{slots}, i64 {}", index * SLOT as usize);
-        let _ = writeln!(text, "  %r{index} = load {}, ptr %s{index}, align 16", llvm(*kind));
+        let _ = writeln!(
+            text,
+            "  %s{index} = getelementptr i8, ptr %{slots}, i64 {}",
+            index * SLOT as usize
+        );
+        let _ = writeln!(
+            text,
+            "  %r{index} = load {}, ptr %s{index}, align 16",
+            llvm(*kind)
+        );
     }
     match kinds {
         [] => text.push_str("  ret void\n"),
@@ -239,11 +259,22 @@ fn entries(module: &Module<'_>, text: &mut String) -> Vec<u32> {
     types.dedup();
     for type_index in &types {
         let kind = &module.types[*type_index as usize];
-        let _ = writeln!(text, "define hidden void @e{type_index}(ptr %f, ptr %c, ptr %a) #1 {{");
+        let _ = writeln!(
+            text,
+            "define hidden void @e{type_index}(ptr %f, ptr %c, ptr %a) #1 {{"
+        );
         let mut arguments = String::from("ptr %c");
         for (index, kind) in kind.params().iter().enumerate() {
-            let _ = writeln!(text, "  %a{index} = getelementptr i8, ptr %a, i64 {}", index * SLOT as usize);
-            let _ = writeln!(text, "  %p{index} = load {}, ptr %a{index}, align 16", llvm(*kind));
+            let _ = writeln!(
+                text,
+                "  %a{index} = getelementptr i8, ptr %a, i64 {}",
+                index * SLOT as usize
+            );
+            let _ = writeln!(
+                text,
+                "  %p{index} = load {}, ptr %a{index}, align 16",
+                llvm(*kind)
+            );
             let _ = write!(arguments, ", {} %p{index}", llvm(*kind));
         }
         let whole = results(kind);
@@ -253,7 +284,11 @@ fn entries(module: &Module<'_>, text: &mut String) -> Vec<u32> {
             let _ = writeln!(text, "  %r = call tailcc {whole} %f({arguments})");
         }
         for (index, kind) in kind.results().iter().enumerate() {
-            let _ = writeln!(text, "  %s{index} = getelementptr i8, ptr %a, i64 {}", index * SLOT as usize);
+            let _ = writeln!(
+                text,
+                "  %s{index} = getelementptr i8, ptr %a, i64 {}",
+                index * SLOT as usize
+            );
             let value = if whole.starts_with('{') {
                 let _ = writeln!(text, "  %r{index} = extractvalue {whole} %r, {index}");
                 format!("%r{index}")
@@ -271,10 +306,18 @@ fn entries(module: &Module<'_>, text: &mut String) -> Vec<u32> {
 /// function that is referred to (of imported ones, what leads to the host), and that of each entry.
 fn image(module: &Module<'_>, entries: &[u32], text: &mut String) {
     let functions = module.referred.iter().map(|function| {
-        let kind = if *function < module.imported_functions { 'h' } else { 'f' };
+        let kind = if *function < module.imported_functions {
+            'h'
+        } else {
+            'f'
+        };
         format!("{kind}{function}")
     });
-    let symbols: Vec<_> = ["library".into()].into_iter().chain(functions).chain(entries.iter().map(|kind| format!("e{kind}"))).collect();
+    let symbols: Vec<_> = ["library".into()]
+        .into_iter()
+        .chain(functions)
+        .chain(entries.iter().map(|kind| format!("e{kind}")))
+        .collect();
     let _ = writeln!(text, "@millpond = constant [{} x i32] [", symbols.len());
     for (index, symbol) in symbols.iter().enumerate() {
         let comma = if index + 1 < symbols.len() { "," } else { "" };

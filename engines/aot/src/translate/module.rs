@@ -3,7 +3,7 @@
 use crate::layout::Offsets;
 use std::collections::BTreeSet;
 use wasmparser::{
-    Data, DataKind, Element, ElementItems, ElementKind, Export, ExternalKind, FuncType, FunctionBody, GlobalType, Import,
+    Data, Element, ElementItems, Export, ExternalKind, FuncType, FunctionBody, GlobalType, Import,
     MemoryType, Operator, Parser, Payload, TableType, TypeRef, Validator, WasmFeatures,
 };
 
@@ -126,9 +126,13 @@ impl<'a> Module<'a> {
                     });
                 }
             }
-            Payload::ExportSection(section) => self.exports = section.into_iter().collect::<Result<_, _>>()?,
+            Payload::ExportSection(section) => {
+                self.exports = section.into_iter().collect::<Result<_, _>>()?
+            }
             Payload::StartSection { func, .. } => self.start = Some(func),
-            Payload::ElementSection(section) => self.elements = section.into_iter().collect::<Result<_, _>>()?,
+            Payload::ElementSection(section) => {
+                self.elements = section.into_iter().collect::<Result<_, _>>()?
+            }
             Payload::DataSection(section) => self.data = section.into_iter().collect::<Result<_, _>>()?,
             Payload::CodeSectionEntry(body) => self.bodies.push(body),
             _ => {}
@@ -140,7 +144,10 @@ impl<'a> Module<'a> {
         match import.ty {
             TypeRef::Func(type_index) | TypeRef::FuncExact(type_index) => {
                 self.imported_functions += 1;
-                self.functions.push(Function { type_index, place: None });
+                self.functions.push(Function {
+                    type_index,
+                    place: None,
+                });
             }
             TypeRef::Table(kind) => {
                 self.imported_tables += 1;
@@ -168,7 +175,11 @@ impl<'a> Module<'a> {
             .map(|export| export.index)
             .chain(self.start)
             .collect();
-        let mut expressions: Vec<_> = self.globals.iter().filter_map(|global| global.init.clone()).collect();
+        let mut expressions: Vec<_> = self
+            .globals
+            .iter()
+            .filter_map(|global| global.init.clone())
+            .collect();
         expressions.extend(self.tables.iter().filter_map(|table| table.init.clone()));
         let malformed = |error: wasmparser::BinaryReaderError| Refusal::Malformed(error.to_string());
         for element in &self.elements {
@@ -192,7 +203,9 @@ impl<'a> Module<'a> {
                 }
             }
         }
-        let own = referred.into_iter().filter(|index| *index >= self.imported_functions);
+        let own = referred
+            .into_iter()
+            .filter(|index| *index >= self.imported_functions);
         self.referred = (0..self.imported_functions).chain(own).collect();
         for (place, function) in (0..).zip(&self.referred) {
             self.functions[*function as usize].place = Some(place);
@@ -211,20 +224,16 @@ impl<'a> Module<'a> {
             .zip(count(self.globals.len()))
             .zip(count(self.referred.len()))
             .and_then(|((tables, globals), functions)| {
-                Offsets::new(tables, self.imported_globals, globals - self.imported_globals, functions)
+                Offsets::new(
+                    tables,
+                    self.imported_globals,
+                    globals - self.imported_globals,
+                    functions,
+                )
             })
-            .ok_or_else(|| Refusal::Unsupported("it has more globals and functions than this engine can address".into()))
-    }
-
-    /// Passive or not: what `memory.init` and `table.init` may name.
-    pub(crate) fn active_data(&self) -> impl Iterator<Item = (usize, &Data<'a>)> {
-        let active = |(_, data): &(usize, &Data<'a>)| matches!(data.kind, DataKind::Active { .. });
-        self.data.iter().enumerate().filter(active)
-    }
-
-    pub(crate) fn active_elements(&self) -> impl Iterator<Item = (usize, &Element<'a>)> {
-        let active = |(_, element): &(usize, &Element<'a>)| matches!(element.kind, ElementKind::Active { .. });
-        self.elements.iter().enumerate().filter(active)
+            .ok_or_else(|| {
+                Refusal::Unsupported("it has more globals and functions than this engine can address".into())
+            })
     }
 }
 
@@ -237,7 +246,10 @@ fn refusal(bytes: &[u8], error: &wasmparser::BinaryReaderError) -> Refusal {
         (WasmFeatures::RELAXED_SIMD, "relaxed SIMD"),
         (WasmFeatures::EXCEPTIONS, "exception handling"),
         (WasmFeatures::FUNCTION_REFERENCES, "typed function references"),
-        (WasmFeatures::GC.union(WasmFeatures::FUNCTION_REFERENCES), "garbage collection"),
+        (
+            WasmFeatures::GC.union(WasmFeatures::FUNCTION_REFERENCES),
+            "garbage collection",
+        ),
         (WasmFeatures::CUSTOM_PAGE_SIZES, "custom page sizes"),
     ];
     let needed = LATER.iter().find(|(feature, _)| {

@@ -122,7 +122,11 @@ impl Function<'_, '_> {
             Operator::F32DemoteF64 => {
                 // What was a float before is not taken for the same: a signalling NaN ends here.
                 let value = self.pop();
-                let value = if self.promoted == Some(value.to_string()) { self.opaque(value) } else { value };
+                let value = if self.promoted == Some(value.to_string()) {
+                    self.opaque(value)
+                } else {
+                    value
+                };
                 self.stack.push(value);
                 self.convert("fptrunc", F32);
             }
@@ -160,7 +164,9 @@ impl Function<'_, '_> {
     fn count(&mut self, what: &str, more: &str) {
         let value = self.pop();
         let kind = llvm(value.kind);
-        let text = self.define(format_args!("call {kind} @llvm.{what}.{kind}({kind} {value}{more})"));
+        let text = self.define(format_args!(
+            "call {kind} @llvm.{what}.{kind}({kind} {value}{more})"
+        ));
         self.push_with(value.kind, text, value.loads);
     }
 
@@ -179,7 +185,11 @@ impl Function<'_, '_> {
         let zero = self.define(format_args!("icmp eq {name} {b}, 0"));
         self.trap_if(&zero, Trap::IntegerDivideByZero);
         let mut divisor = b.text.clone();
-        let least = if kind == I32 { i64::from(i32::MIN) } else { i64::MIN };
+        let least = if kind == I32 {
+            i64::from(i32::MIN)
+        } else {
+            i64::MIN
+        };
         if how == "sdiv" {
             let minus = self.define(format_args!("icmp eq {name} {b}, -1"));
             let least = self.define(format_args!("icmp eq {name} {a}, {least}"));
@@ -206,7 +216,9 @@ impl Function<'_, '_> {
     fn rotate(&mut self, how: &str) {
         let (b, a) = (self.pop(), self.pop());
         let (kind, name) = (a.kind, llvm(a.kind));
-        let text = self.define(format_args!("call {name} @llvm.{how}.{name}({name} {a}, {name} {a}, {name} {b})"));
+        let text = self.define(format_args!(
+            "call {name} @llvm.{how}.{name}({name} {a}, {name} {a}, {name} {b})"
+        ));
         self.push_with(kind, text, Self::both(a, b));
     }
 
@@ -243,7 +255,9 @@ impl Function<'_, '_> {
         let value = self.pop();
         let (from, name) = (llvm(value.kind), llvm(to));
         let letters = letters(value.kind);
-        let text = self.define(format_args!("call {name} @llvm.{how}.sat.{name}.{letters}({from} {value})"));
+        let text = self.define(format_args!(
+            "call {name} @llvm.{how}.sat.{name}.{letters}({from} {value})"
+        ));
         self.push_with(to, text, value.loads);
     }
 
@@ -268,7 +282,9 @@ impl Function<'_, '_> {
     /// A value of which LLVM knows nothing.
     fn opaque(&mut self, value: Value) -> Value {
         let (register, name) = (self.settings.target.vector_register(), llvm(value.kind));
-        let text = self.define(format_args!("call {name} asm \"\", \"={register},0\"({name} {value})"));
+        let text = self.define(format_args!(
+            "call {name} asm \"\", \"={register},0\"({name} {value})"
+        ));
         Value {
             kind: value.kind,
             text,
@@ -289,7 +305,9 @@ impl Function<'_, '_> {
         let (kind, name, letters) = (a.kind, llvm(a.kind), letters(a.kind));
         let nan = self.define(format_args!("fcmp uno {name} {a}, {b}"));
         let sum = self.define(format_args!("fadd {name} {a}, {b}"));
-        let other = self.define(format_args!("call nnan {name} @llvm.{what}.{letters}({name} {a}, {name} {b})"));
+        let other = self.define(format_args!(
+            "call nnan {name} @llvm.{what}.{letters}({name} {a}, {name} {b})"
+        ));
         let text = self.define(format_args!("select i1 {nan}, {name} {sum}, {name} {other}"));
         self.push_with(kind, text, Self::both(a, b));
     }
@@ -297,7 +315,9 @@ impl Function<'_, '_> {
     fn call_floats(&mut self, what: &str) {
         let (b, a) = (self.pop(), self.pop());
         let (kind, name, letters) = (a.kind, llvm(a.kind), letters(a.kind));
-        let text = self.define(format_args!("call {name} @llvm.{what}.{letters}({name} {a}, {name} {b})"));
+        let text = self.define(format_args!(
+            "call {name} @llvm.{what}.{letters}({name} {a}, {name} {b})"
+        ));
         self.push_with(kind, text, Self::both(a, b));
     }
 }

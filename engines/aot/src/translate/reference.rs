@@ -50,7 +50,11 @@ impl Function<'_, '_> {
             }
             Operator::TableFill { table } => {
                 let (count, value, from) = (self.pop(), self.pop(), self.pop());
-                self.enter(Builtin::TableFill, &[index_value(table), from, value, count], false);
+                self.enter(
+                    Builtin::TableFill,
+                    &[index_value(table), from, value, count],
+                    false,
+                );
             }
             Operator::TableCopy { dst_table, src_table } => {
                 let (count, from, to) = (self.pop(), self.pop(), self.pop());
@@ -73,7 +77,9 @@ impl Function<'_, '_> {
     /// A table's address and length.
     fn table(&mut self, table: u32) -> (Text, Text) {
         let address = self.constant_of_context(self.offsets.table(table), "ptr", "%c");
-        let length = self.define(format_args!("load i32, ptr {address}, align 8, !alias.scope !4, !noalias !3"));
+        let length = self.define(format_args!(
+            "load i32, ptr {address}, align 8, !alias.scope !4, !noalias !3"
+        ));
         (address, length)
     }
 
@@ -85,7 +91,9 @@ impl Function<'_, '_> {
         let wide = self.define(format_args!("zext i32 {index} to i64"));
         let scaled = self.define(format_args!("mul nuw nsw i64 {wide}, {ELEMENT}"));
         let offset = self.define(format_args!("add nuw nsw i64 {scaled}, {}", layout::ELEMENTS));
-        self.define(format_args!("getelementptr inbounds i8, ptr {address}, i64 {offset}"))
+        self.define(format_args!(
+            "getelementptr inbounds i8, ptr {address}, i64 {offset}"
+        ))
     }
 
     fn set_element(&mut self, table: u32, element: &Text, value: &Value) {
@@ -107,8 +115,13 @@ impl Function<'_, '_> {
             self.line(format_args!("br label %b{on}"));
             self.place(on);
         } else {
-            let address = self.define(format_args!("getelementptr inbounds i8, ptr {element}, i64 {}", layout::REFERENCE));
-            self.line(format_args!("store ptr {value}, ptr {address}, align 8, !alias.scope !4, !noalias !3"));
+            let address = self.define(format_args!(
+                "getelementptr inbounds i8, ptr {element}, i64 {}",
+                layout::REFERENCE
+            ));
+            self.line(format_args!(
+                "store ptr {value}, ptr {address}, align 8, !alias.scope !4, !noalias !3"
+            ));
         }
     }
 
@@ -122,13 +135,24 @@ impl Function<'_, '_> {
         let slots = self.slot(&format!("[{bytes} x i8], align 16"));
         for (index, argument) in arguments.iter().enumerate() {
             let offset = index * SLOT as usize;
-            let address = self.define(format_args!("getelementptr inbounds i8, ptr {slots}, i64 {offset}"));
-            self.line(format_args!("store {} {argument}, ptr {address}, align 16", llvm(argument.kind)));
+            let address = self.define(format_args!(
+                "getelementptr inbounds i8, ptr {slots}, i64 {offset}"
+            ));
+            self.line(format_args!(
+                "store {} {argument}, ptr {address}, align 16",
+                llvm(argument.kind)
+            ));
         }
         let host = self.constant_of_context(layout::ENTER_HOST, "ptr", "%c");
-        let fiber = self.define(format_args!("getelementptr inbounds i8, ptr %c, i64 {}", layout::FIBER));
+        let fiber = self.define(format_args!(
+            "getelementptr inbounds i8, ptr %c, i64 {}",
+            layout::FIBER
+        ));
         let fiber = self.define(format_args!("load ptr, ptr {fiber}, align 8"));
-        self.line(format_args!("call void {host}(ptr {fiber}, i32 {}, ptr {slots}, ptr %c)", builtin.number() as i32));
+        self.line(format_args!(
+            "call void {host}(ptr {fiber}, i32 {}, ptr {slots}, ptr %c)",
+            builtin.number() as i32
+        ));
         if answers {
             let text = self.define(format_args!("load i32, ptr {slots}, align 16"));
             self.push(ValType::I32, text);

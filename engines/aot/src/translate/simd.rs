@@ -47,7 +47,9 @@ impl Shape {
 
     /// A vector whose lanes are all the same.
     fn all(self, value: impl std::fmt::Display) -> String {
-        let lanes: Vec<_> = (0..self.lanes).map(|_| format!("{} {value}", self.lane)).collect();
+        let lanes: Vec<_> = (0..self.lanes)
+            .map(|_| format!("{} {value}", self.lane))
+            .collect();
         format!("<{}>", lanes.join(", "))
     }
 
@@ -92,7 +94,9 @@ impl Function<'_, '_> {
 
     /// `what` is an instruction of two vectors.
     fn two(&mut self, shape: Shape, what: &str) {
-        self.two_by(shape, |text, a, b| text.define(format_args!("{what} {shape} {a}, {b}")));
+        self.two_by(shape, |text, a, b| {
+            text.define(format_args!("{what} {shape} {a}, {b}"))
+        });
     }
 
     fn two_by(&mut self, shape: Shape, how: impl FnOnce(&mut Self, &Text, &Text) -> Text) {
@@ -112,7 +116,10 @@ impl Function<'_, '_> {
     /// An intrinsic of one vector.
     fn intrinsic(&mut self, shape: Shape, name: &str) {
         self.one_by(shape, |text, a| {
-            text.define(format_args!("call {shape} @llvm.{name}.{}({shape} {a})", shape.letters))
+            text.define(format_args!(
+                "call {shape} @llvm.{name}.{}({shape} {a})",
+                shape.letters
+            ))
         });
     }
 
@@ -120,7 +127,9 @@ impl Function<'_, '_> {
     fn intrinsic_of_two(&mut self, shape: Shape, name: &str) {
         self.two_by(shape, |text, a, b| {
             let letters = shape.letters;
-            text.define(format_args!("call {shape} @llvm.{name}.{letters}({shape} {a}, {shape} {b})"))
+            text.define(format_args!(
+                "call {shape} @llvm.{name}.{letters}({shape} {a}, {shape} {b})"
+            ))
         });
     }
 
@@ -198,7 +207,10 @@ impl Function<'_, '_> {
     fn load_zero(&mut self, shape: Shape, memarg: MemArg) {
         let index = self.pop();
         let one = self.load_one(shape, memarg, &index);
-        let text = self.define(format_args!("insertelement {shape} zeroinitializer, {} {one}, i32 0", shape.lane));
+        let text = self.define(format_args!(
+            "insertelement {shape} zeroinitializer, {} {one}, i32 0",
+            shape.lane
+        ));
         self.loaded_shaped(shape, text, index.loads);
     }
 
@@ -206,7 +218,10 @@ impl Function<'_, '_> {
         let (vector, index) = (self.pop(), self.pop());
         let one = self.load_one(shape, memarg, &index);
         let vector_text = self.shaped(&vector, shape);
-        let text = self.define(format_args!("insertelement {shape} {vector_text}, {} {one}, i32 {lane}", shape.lane));
+        let text = self.define(format_args!(
+            "insertelement {shape} {vector_text}, {} {one}, i32 {lane}",
+            shape.lane
+        ));
         self.loaded_shaped(shape, text, Self::both(vector, index));
     }
 
@@ -215,14 +230,20 @@ impl Function<'_, '_> {
         let text = self.shaped(&vector, shape);
         let one = self.define(format_args!("extractelement {shape} {text}, i32 {lane}"));
         let address = self.address(&index, memarg, size(shape.lane));
-        self.line(format_args!("store {} {one}, ptr {address}, {MEMORY}", shape.lane));
+        self.line(format_args!(
+            "store {} {one}, ptr {address}, {MEMORY}",
+            shape.lane
+        ));
         self.needed(&Self::both(vector, index));
     }
 
     // --- lanes ---
 
     fn splat_of(&mut self, shape: Shape, one: &Text) -> Text {
-        let first = self.define(format_args!("insertelement {shape} poison, {} {one}, i32 0", shape.lane));
+        let first = self.define(format_args!(
+            "insertelement {shape} poison, {} {one}, i32 0",
+            shape.lane
+        ));
         self.define(format_args!(
             "shufflevector {shape} {first}, {shape} poison, <{} x i32> zeroinitializer",
             shape.lanes
@@ -232,8 +253,13 @@ impl Function<'_, '_> {
     fn vector_lanes(&mut self, operator: &Operator<'_>) -> bool {
         match *operator {
             Operator::V128Const { value } => {
-                let lanes: Vec<_> = value.bytes().iter().map(|byte| format!("i8 {}", *byte as i8)).collect();
-                self.stack.push(Value::constant(V128, format_args!("<{}>", lanes.join(", "))));
+                let lanes: Vec<_> = value
+                    .bytes()
+                    .iter()
+                    .map(|byte| format!("i8 {}", *byte as i8))
+                    .collect();
+                self.stack
+                    .push(Value::constant(V128, format_args!("<{}>", lanes.join(", "))));
             }
             Operator::I8x16Shuffle { lanes } => {
                 self.two_by(I8, |text, a, b| {
@@ -296,7 +322,10 @@ impl Function<'_, '_> {
         let (value, vector) = (self.pop(), self.pop());
         let one = self.narrow(shape, &value);
         let text = self.shaped(&vector, shape);
-        let text = self.define(format_args!("insertelement {shape} {text}, {} {one}, i32 {lane}", shape.lane));
+        let text = self.define(format_args!(
+            "insertelement {shape} {text}, {} {one}, i32 {lane}",
+            shape.lane
+        ));
         self.push_shaped(shape, text, Self::both(vector, value));
     }
 
@@ -396,7 +425,9 @@ impl Function<'_, '_> {
     fn vector_bits(&mut self, operator: &Operator<'_>) -> bool {
         match *operator {
             Operator::V128Not => {
-                self.one_by(I64, |text, a| text.define(format_args!("xor <2 x i64> {a}, {}", I64.all(-1))));
+                self.one_by(I64, |text, a| {
+                    text.define(format_args!("xor <2 x i64> {a}, {}", I64.all(-1)))
+                });
             }
             Operator::V128And => self.two(I64, "and"),
             Operator::V128Or => self.two(I64, "or"),
@@ -407,7 +438,11 @@ impl Function<'_, '_> {
             }),
             Operator::V128Bitselect => {
                 let (mask, b, a) = (self.pop(), self.pop(), self.pop());
-                let (m, second, first) = (self.shaped(&mask, I64), self.shaped(&b, I64), self.shaped(&a, I64));
+                let (m, second, first) = (
+                    self.shaped(&mask, I64),
+                    self.shaped(&b, I64),
+                    self.shaped(&a, I64),
+                );
                 let not = self.define(format_args!("xor <2 x i64> {m}, {}", I64.all(-1)));
                 let first = self.define(format_args!("and <2 x i64> {first}, {m}"));
                 let second = self.define(format_args!("and <2 x i64> {second}, {not}"));
@@ -538,12 +573,17 @@ impl Function<'_, '_> {
 
     fn absolute(&mut self, shape: Shape) {
         self.one_by(shape, |text, a| {
-            text.define(format_args!("call {shape} @llvm.abs.{}({shape} {a}, i1 false)", shape.letters))
+            text.define(format_args!(
+                "call {shape} @llvm.abs.{}({shape} {a}, i1 false)",
+                shape.letters
+            ))
         });
     }
 
     fn negate(&mut self, shape: Shape) {
-        self.one_by(shape, |text, a| text.define(format_args!("sub {shape} zeroinitializer, {a}")));
+        self.one_by(shape, |text, a| {
+            text.define(format_args!("sub {shape} zeroinitializer, {a}"))
+        });
     }
 
     fn shift_lanes(&mut self, shape: Shape, how: &str) {
@@ -580,10 +620,18 @@ impl Function<'_, '_> {
             let a = text.define(format_args!("sext {I16} {a} to {WIDE}"));
             let b = text.define(format_args!("sext {I16} {b} to {WIDE}"));
             let product = text.define(format_args!("mul {WIDE} {a}, {b}"));
-            let rounded = text.define(format_args!("add {WIDE} {product}, {}", splat_constant(WIDE, 8, 1 << 14)));
-            let scaled = text.define(format_args!("ashr {WIDE} {rounded}, {}", splat_constant(WIDE, 8, 15)));
+            let rounded = text.define(format_args!(
+                "add {WIDE} {product}, {}",
+                splat_constant(WIDE, 8, 1 << 14)
+            ));
+            let scaled = text.define(format_args!(
+                "ashr {WIDE} {rounded}, {}",
+                splat_constant(WIDE, 8, 15)
+            ));
             let most = splat_constant(WIDE, 8, i64::from(i16::MAX));
-            let bounded = text.define(format_args!("call {WIDE} @llvm.smin.v8i32({WIDE} {scaled}, {WIDE} {most})"));
+            let bounded = text.define(format_args!(
+                "call {WIDE} @llvm.smin.v8i32({WIDE} {scaled}, {WIDE} {most})"
+            ));
             text.define(format_args!("trunc {WIDE} {bounded} to {I16}"))
         });
     }
@@ -592,8 +640,14 @@ impl Function<'_, '_> {
     fn half(&mut self, shape: Shape, vector: &Text, extend: &str, which: u32) -> Text {
         let lanes = shape.lanes / 2;
         let mask = mask((0..lanes).map(|lane| lane + which * lanes));
-        let half = self.define(format_args!("shufflevector {shape} {vector}, {shape} poison, {mask}"));
-        self.define(format_args!("{extend} <{lanes} x {}> {half} to {}", shape.lane, shape.wide()))
+        let half = self.define(format_args!(
+            "shufflevector {shape} {vector}, {shape} poison, {mask}"
+        ));
+        self.define(format_args!(
+            "{extend} <{lanes} x {}> {half} to {}",
+            shape.lane,
+            shape.wide()
+        ))
     }
 
     fn multiply_extended(&mut self, shape: Shape, extend: &str, which: u32) {
@@ -609,8 +663,14 @@ impl Function<'_, '_> {
     fn every_second(&mut self, shape: Shape, vector: &Text, extend: &str, from: u32) -> Text {
         let lanes = shape.lanes / 2;
         let mask = mask((0..lanes).map(|lane| 2 * lane + from));
-        let part = self.define(format_args!("shufflevector {shape} {vector}, {shape} poison, {mask}"));
-        self.define(format_args!("{extend} <{lanes} x {}> {part} to {}", shape.lane, shape.wide()))
+        let part = self.define(format_args!(
+            "shufflevector {shape} {vector}, {shape} poison, {mask}"
+        ));
+        self.define(format_args!(
+            "{extend} <{lanes} x {}> {part} to {}",
+            shape.lane,
+            shape.wide()
+        ))
     }
 
     fn add_pairs(&mut self, shape: Shape, extend: &str) {
@@ -681,7 +741,9 @@ impl Function<'_, '_> {
         let register = self.settings.target.vector_register();
         for (operand, value) in operands.iter_mut().zip([&a, &b]) {
             if value.is_constant() {
-                *operand = self.define(format_args!("call {shape} asm \"\", \"={register},0\"({shape} {operand})"));
+                *operand = self.define(format_args!(
+                    "call {shape} asm \"\", \"={register},0\"({shape} {operand})"
+                ));
             }
         }
         let [first, second] = operands;
@@ -695,8 +757,13 @@ impl Function<'_, '_> {
             let letters = shape.letters;
             let nan = text.define(format_args!("fcmp uno {shape} {a}, {b}"));
             let sum = text.define(format_args!("fadd {shape} {a}, {b}"));
-            let other = text.define(format_args!("call nnan {shape} @llvm.{what}.{letters}({shape} {a}, {shape} {b})"));
-            text.define(format_args!("select <{} x i1> {nan}, {shape} {sum}, {shape} {other}", shape.lanes))
+            let other = text.define(format_args!(
+                "call nnan {shape} @llvm.{what}.{letters}({shape} {a}, {shape} {b})"
+            ));
+            text.define(format_args!(
+                "select <{} x i1> {nan}, {shape} {sum}, {shape} {other}",
+                shape.lanes
+            ))
         });
     }
 
@@ -705,7 +772,10 @@ impl Function<'_, '_> {
         self.two_by(shape, |text, a, b| {
             let (less, more) = if most { (a, b) } else { (b, a) };
             let is = text.define(format_args!("fcmp olt {shape} {less}, {more}"));
-            text.define(format_args!("select <{} x i1> {is}, {shape} {b}, {shape} {a}", shape.lanes))
+            text.define(format_args!(
+                "select <{} x i1> {is}, {shape} {b}, {shape} {a}",
+                shape.lanes
+            ))
         });
     }
 
@@ -773,8 +843,14 @@ impl Function<'_, '_> {
                 "call {from} @llvm.smax.{letters}({from} {vector}, {from} {})",
                 from.all(least)
             ));
-            let both = self.define(format_args!("call {from} @llvm.smin.{letters}({from} {low}, {from} {})", from.all(most)));
-            halves.push(self.define(format_args!("trunc {from} {both} to <{} x {}>", from.lanes, to.lane)));
+            let both = self.define(format_args!(
+                "call {from} @llvm.smin.{letters}({from} {low}, {from} {})",
+                from.all(most)
+            ));
+            halves.push(self.define(format_args!(
+                "trunc {from} {both} to <{} x {}>",
+                from.lanes, to.lane
+            )));
         }
         let half = format!("<{} x {}>", from.lanes, to.lane);
         let text = self.define(format_args!(
@@ -800,7 +876,11 @@ impl Function<'_, '_> {
         let text = self.define(format_args!(
             "call <{lanes} x i32> @llvm.{how}.sat.v{lanes}i32.{letters}({from} {vector})"
         ));
-        let text = if from == F64 { self.lengthen("i32", &text) } else { text };
+        let text = if from == F64 {
+            self.lengthen("i32", &text)
+        } else {
+            text
+        };
         self.push_shaped(I32, text, value.loads);
     }
 
@@ -814,7 +894,10 @@ impl Function<'_, '_> {
     fn convert_low(&mut self, from: Shape, how: &str) {
         let value = self.pop();
         let vector = self.shaped(&value, from);
-        let low = self.define(format_args!("shufflevector {from} {vector}, {from} poison, {}", mask(0..2)));
+        let low = self.define(format_args!(
+            "shufflevector {from} {vector}, {from} poison, {}",
+            mask(0..2)
+        ));
         let text = self.define(format_args!("{how} <2 x {}> {low} to {F64}", from.lane));
         self.push_shaped(F64, text, value.loads);
     }
