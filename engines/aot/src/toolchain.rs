@@ -52,6 +52,11 @@ impl Toolchain {
         ))
     }
 
+    #[cfg(test)]
+    pub(crate) fn clang(&self) -> &Path {
+        &self.clang
+    }
+
     /// What it says of itself.
     pub fn version(&self) -> &str {
         &self.version
