@@ -66,7 +66,7 @@ pub struct Fault {
     pub instruction: usize,
     /// The address that it accessed, for `SIGSEGV` and `SIGBUS`.
     pub address: usize,
-    /// The number in an `llvm.ubsantrap`, if it was one.
+    /// The number in an instruction that traps on purpose, if it was one.
     pub trap: Option<u8>,
     /// Whether the address is below the fiber's stack: it has used it up.
     pub stack_overflow: bool,

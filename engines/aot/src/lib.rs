@@ -16,6 +16,10 @@ mod translate;
 mod wasi_host;
 
 #[cfg(test)]
+mod differential;
+#[cfg(test)]
+mod machine;
+#[cfg(test)]
 mod spec;
 
 pub use toolchain::Toolchain;

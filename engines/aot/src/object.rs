@@ -399,8 +399,20 @@ mod tests {
         let (code, out) = (folder.path().join("code.c"), folder.path().join("code.so"));
         fs::write(&code, format!("{IMAGE}\n{source}")).unwrap();
         let done = Command::new(toolchain.clang())
-            .args(["-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-nostdlib", "-fuse-ld=lld", "-o"])
-            .args([out.as_path(), Path::new("-Wl,-z,noexecstack,-z,separate-code,-z,norelro,--hash-style=gnu,--build-id=none"), &code])
+            .args([
+                "-O1",
+                "-shared",
+                "-fPIC",
+                "-fvisibility=hidden",
+                "-nostdlib",
+                "-fuse-ld=lld",
+                "-o",
+            ])
+            .args([
+                out.as_path(),
+                Path::new("-Wl,-z,noexecstack,-z,separate-code,-z,norelro,--hash-style=gnu,--build-id=none"),
+                &code,
+            ])
             .arg(format!("--target={}", Target::HERE.triple()))
             .args(more)
             .output()
@@ -416,7 +428,9 @@ mod tests {
     }
 
     fn toolchain() -> Option<Toolchain> {
-        Toolchain::find().inspect_err(|reason| println!("skipped: {reason}")).ok()
+        Toolchain::find()
+            .inspect_err(|reason| println!("skipped: {reason}"))
+            .ok()
     }
 
     #[test]
@@ -433,14 +447,42 @@ mod tests {
         let Some(toolchain) = toolchain() else { return };
         const EXPORT: &str = "__attribute__((visibility(\"default\")))";
         for (source, more, named) in [
-            ("__attribute__((constructor)) static void first(void) { *(volatile int *)library = 0; }", &[][..], "dynamic entry of type 0x1"),
-            ("__attribute__((destructor)) static void last(void) { *(volatile int *)library = 0; }", &[], "dynamic entry of type 0x1"),
-            ("int one(void) { return 1; }", &["-Wl,--no-as-needed,-soname,other", "-lc"], "dynamic entry of type 0x1"),
-            ("int one(void) { return 1; }", &["-Wl,-soname,other"], "dynamic entry of type 0xe"),
-            ("__thread int own; int *get(void) { return &own; }", &[], "segment of type 0x7"),
-            ("extern int other(void); int one(void) { return other(); }", &[], "dynamic entry of type 0x17"),
+            (
+                "__attribute__((constructor)) static void first(void) { *(volatile int *)library = 0; }",
+                &[][..],
+                "dynamic entry of type 0x1",
+            ),
+            (
+                "__attribute__((destructor)) static void last(void) { *(volatile int *)library = 0; }",
+                &[],
+                "dynamic entry of type 0x1",
+            ),
+            (
+                "int one(void) { return 1; }",
+                &["-Wl,--no-as-needed,-soname,other", "-lc"],
+                "dynamic entry of type 0x1",
+            ),
+            (
+                "int one(void) { return 1; }",
+                &["-Wl,-soname,other"],
+                "dynamic entry of type 0xe",
+            ),
+            (
+                "__thread int own; int *get(void) { return &own; }",
+                &[],
+                "segment of type 0x7",
+            ),
+            (
+                "extern int other(void); int one(void) { return other(); }",
+                &[],
+                "dynamic entry of type 0x17",
+            ),
             ("EXPORT int one(void) { return 1; }", &[], "a symbol `one`"),
-            ("int one(void) { return 1; } int (*kept)(void) __attribute__((used)) = one;", &["-DKEPT"], ""),
+            (
+                "int one(void) { return 1; } int (*kept)(void) __attribute__((used)) = one;",
+                &["-DKEPT"],
+                "",
+            ),
             (
                 "static int one(void) { return 1; } static int (*choose(void))(void) { return one; }
                  EXPORT int chosen(void) __attribute__((ifunc(\"choose\")));",
@@ -456,7 +498,10 @@ mod tests {
                 result.unwrap();
                 continue;
             }
-            let error = result.err().unwrap_or_else(|| panic!("{source} {more:?} is loaded")).to_string();
+            let error = result
+                .err()
+                .unwrap_or_else(|| panic!("{source} {more:?} is loaded"))
+                .to_string();
             assert!(error.contains(named), "{source} {more:?}: {error}");
         }
     }
@@ -464,7 +509,11 @@ mod tests {
     #[test]
     fn damage_is_an_error_and_nothing_worse() {
         let Some(toolchain) = toolchain() else { return };
-        let whole = object(&toolchain, "int two(void) { return 2; } int (*kept)(void) __attribute__((used)) = two;", &[]);
+        let whole = object(
+            &toolchain,
+            "int two(void) { return 2; } int (*kept)(void) __attribute__((used)) = two;",
+            &[],
+        );
         for length in (0..whole.len()).step_by(61) {
             // What lies behind the segments may go.
             if let Err(error) = load(&whole[..length]) {

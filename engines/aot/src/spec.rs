@@ -1,18 +1,15 @@
 //! The official tests of WebAssembly.
 
 use crate::{
-    Bounds, Target, Toolchain,
-    instance::{External, Image, Instance, InstanceError},
-    layout::{Builtin, FunctionReference, Trap},
-    object::Object,
-    plan::{Imported, Plan, Slot, slot},
-    translate::{self, Module, Refusal, Settings},
+    Bounds, Toolchain,
+    instance::{External, Image, InstanceError},
+    machine::{Machine, Outcome, compile},
+    plan::{Imported, Slot, slot},
+    translate::Refusal,
 };
-use fiber::{Event, Fiber, Stack, Thread};
+use fiber::Thread;
 use std::{
     collections::HashMap,
-    fs,
-    io::Write as _,
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex,
@@ -43,45 +40,10 @@ const SPECTEST: &str = r#"(module
   (table (export "table") 10 20 funcref)
   (memory (export "memory") 1 2))"#;
 
-fn compile(bytes: &[u8], bounds: Bounds, toolchain: &Toolchain) -> Result<Image, Refusal> {
-    let module = Module::read(bytes)?;
-    let plan = Plan::new(&module)?;
-    let settings = Settings {
-        bounds,
-        target: Target::HERE,
-    };
-    let ir = translate::translate(&module, settings)?;
-    let folder = tempfile::tempdir().unwrap();
-    let object = toolchain
-        .compile(&ir, Target::HERE, folder.path())
-        .unwrap_or_else(|error| {
-            fs::write("/tmp/failed.ll", &ir).unwrap();
-            panic!("{error}")
-        });
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&object).unwrap();
-    let object = Object::load(&file, 0, &object, plan.functions.len() + plan.entries).unwrap();
-    Ok(Image { plan, object, bounds })
-}
-
-/// Bytes that a value of this type takes of a slot.
-fn width(kind: wasmparser::ValType) -> usize {
-    match kind {
-        wasmparser::ValType::I32 | wasmparser::ValType::F32 => 4,
-        wasmparser::ValType::V128 => 16,
-        wasmparser::ValType::I64 | wasmparser::ValType::F64 | wasmparser::ValType::Ref(_) => 8,
-    }
-}
-
-/// What an execution came to.
-type Outcome = Result<Vec<(wasmparser::ValType, Slot)>, InstanceError>;
-
 struct Tester<'t> {
     toolchain: &'t Toolchain,
     bounds: Bounds,
-    fiber: Fiber,
-    #[expect(clippy::vec_box, reason = "each context has the address of its instance")]
-    instances: Vec<Box<Instance>>,
+    machine: Machine,
     names: HashMap<String, usize>,
     registered: HashMap<String, usize>,
     definitions: HashMap<String, Arc<Image>>,
@@ -95,8 +57,7 @@ impl<'t> Tester<'t> {
         let mut tester = Self {
             toolchain,
             bounds,
-            fiber: Fiber::new(Stack::new(1 << 20).unwrap()),
-            instances: Vec::new(),
+            machine: Machine::new(),
             names: HashMap::new(),
             registered: HashMap::new(),
             definitions: HashMap::new(),
@@ -119,7 +80,7 @@ impl<'t> Tester<'t> {
                 .registered
                 .get(&*import.module)
                 .ok_or(InstanceError::Import)?;
-            let external = self.instances[*from]
+            let external = self.machine.instances[*from]
                 .export(&import.name)
                 .ok_or(InstanceError::Import)?;
             if let (Imported::Function(_), External::Host) = (&import.kind, external) {
@@ -127,67 +88,7 @@ impl<'t> Tester<'t> {
             }
             imports.push(external);
         }
-        let instance = Instance::new(image, &imports, self.fiber.handle())?;
-        // What it has written elsewhere stays, also if the rest fails.
-        self.instances.push(instance);
-        let index = self.instances.len() - 1;
-        self.instances[index].initialize()?;
-        if let Some(start) = image.plan.start {
-            self.call(index, start, &[])?;
-        }
-        Ok(index)
-    }
-
-    fn call(&mut self, instance: usize, place: u32, arguments: &[Slot]) -> Outcome {
-        let (entry, FunctionReference { code, context, .. }) = self.instances[instance].callee(place);
-        let kind = self.instances[instance].image.plan.functions[place as usize]
-            .kind
-            .clone();
-        let mut slots: Vec<Slot> = arguments.to_vec();
-        slots.resize(
-            kind.params().len().max(kind.results().len()).max(1),
-            Slot::default(),
-        );
-        // A 16-byte boundary for vectors.
-        let mut aligned = vec![0_u128; slots.len()];
-        for (to, from) in aligned.iter_mut().zip(&slots) {
-            *to = u128::from_le_bytes(*from);
-        }
-        self.fiber.start(
-            entry,
-            [
-                code.addr(),
-                context.addr(),
-                aligned.as_mut_ptr().expose_provenance(),
-            ],
-        );
-        loop {
-            // SAFETY: what the engine's compiler has made, on a thread that is prepared.
-            match unsafe { self.fiber.resume() }.unwrap() {
-                Event::Returned => break,
-                Event::Preempted => {}
-                Event::Call {
-                    number,
-                    slots,
-                    context,
-                } => {
-                    let builtin = Builtin::from_number(number).unwrap();
-                    // SAFETY: a context has its instance's address, and a builtin's slots are on the guest's stack.
-                    unsafe {
-                        let owner = context
-                            .byte_add(crate::layout::OWNER as usize)
-                            .cast::<*mut Instance>()
-                            .read();
-                        (*owner).builtin(builtin, slots.cast())?;
-                    }
-                }
-                Event::Fault(fault) => return Err(trap(&fault).into()),
-            }
-        }
-        let values = kind.results().iter().zip(&aligned);
-        Ok(values
-            .map(|(kind, value)| (*kind, slot(&value.to_le_bytes()[..width(*kind)])))
-            .collect())
+        self.machine.instantiate(image, &imports)
     }
 
     fn find(&self, name: Option<Id<'_>>) -> usize {
@@ -199,13 +100,13 @@ impl<'t> Tester<'t> {
 
     fn invoke(&mut self, invoke: &WastInvoke<'_>) -> Outcome {
         let instance = self.find(invoke.module);
-        let exports = &self.instances[instance].image.plan.exports;
+        let exports = &self.machine.instances[instance].image.plan.exports;
         let place = exports.iter().find_map(|(name, exported)| match exported {
             crate::plan::Exported::Function(place) if **name == *invoke.name => Some(*place),
             _ => None,
         });
         let arguments: Vec<_> = invoke.args.iter().map(argument).collect();
-        self.call(instance, place.unwrap(), &arguments)
+        self.machine.call(instance, place.unwrap(), &arguments)
     }
 
     fn image(&mut self, wat: &mut QuoteWat<'_>) -> Result<Arc<Image>, Refusal> {
@@ -225,7 +126,8 @@ impl<'t> Tester<'t> {
             }
             WastExecute::Get { module, global, .. } => {
                 let instance = self.find(*module);
-                let Some(External::Global(kind, place)) = self.instances[instance].export(global) else {
+                let Some(External::Global(kind, place)) = self.machine.instances[instance].export(global)
+                else {
                     panic!("no global {global}");
                 };
                 // SAFETY: the place of a global of an instance that is there.
@@ -321,17 +223,6 @@ fn expect_error(outcome: Outcome, message: &str) -> Result<(), String> {
             Ok(())
         }
         Err(error) => Err(format!("{error}, instead of {message}")),
-    }
-}
-
-fn trap(fault: &fiber::Fault) -> Trap {
-    if fault.stack_overflow {
-        return Trap::StackOverflow;
-    }
-    match fault.trap.and_then(|number| Trap::ALL.get(number as usize)) {
-        Some(trap) => *trap,
-        None if fault.signal == libc::SIGSEGV => Trap::MemoryOutOfBounds,
-        None => panic!("{fault:?}"),
     }
 }
 
@@ -434,6 +325,7 @@ fn run(name: &str, text: &str, bounds: Bounds, toolchain: &Toolchain) -> (usize,
     (tester.asserted - wrong.len(), wrong)
 }
 
+/// All files, or those whose name contains `MILLPOND_TEST_SPEC`.
 fn all(bounds: Bounds) {
     let toolchain = match Toolchain::find() {
         Ok(toolchain) => toolchain,
@@ -444,7 +336,7 @@ fn all(bounds: Bounds) {
     };
     fiber::install().unwrap();
     let proposals = [Proposal::Simd, Proposal::TailCall, Proposal::ExtendedConst];
-    let only = std::env::var("SPEC").ok();
+    let only = std::env::var("MILLPOND_TEST_SPEC").ok();
     let tests: Vec<_> = spec(SpecVersion::V2)
         .chain(proposals.into_iter().flat_map(proposal))
         // It uses a proposal of its own besides.

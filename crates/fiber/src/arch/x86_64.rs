@@ -229,7 +229,7 @@ pub(crate) unsafe fn divert(context: *mut ucontext_t, host: usize, event: u32) {
     }
 }
 
-/// The number in `ud1l N(%eax), %eax`, which is what `llvm.ubsantrap` becomes; 0 is not written.
+/// The number in `ud1l N(%eax), %eax`, the instruction that traps on purpose.
 ///
 /// # Safety
 /// The signal came from this instruction.
@@ -246,7 +246,6 @@ pub(crate) unsafe fn trap(signal: i32, instruction: usize) -> Option<u8> {
     // SAFETY: as above: an instruction that begins like this is longer.
     match unsafe { slice::from_raw_parts(code, 5) } {
         [0x67, 0x0f, 0xb9, 0x40, number] => Some(*number),
-        [0x67, 0x0f, 0xb9, 0x00, _] => Some(0),
         _ => None,
     }
 }

@@ -1,6 +1,5 @@
 ; Everything that translated code may call, and what it says about its memory accesses.
 
-declare void @llvm.ubsantrap(i8)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)

@@ -160,9 +160,10 @@ impl<'m, 'a> Function<'m, 'a> {
         out.push_str(&self.entry);
         out.push_str(&self.text);
         for (trap, label) in &self.traps {
+            let instruction = self.settings.target.trap(*trap);
             let _ = writeln!(
                 out,
-                "b{label}:\n  call void @llvm.ubsantrap(i8 {trap}) #2\n  unreachable"
+                "b{label}:\n  call void asm sideeffect \"{instruction}\", \"~{{memory}}\"() #2\n  unreachable"
             );
         }
         out.push_str("}\n");
@@ -262,8 +263,9 @@ impl<'m, 'a> Function<'m, 'a> {
     //
     // LLVM deletes a load whose value nobody uses, and moves one to the only branch that uses it. In `guard` mode its trap would
     // go with it. A load is forced by a use that LLVM cannot see through, which costs a register and keeps a loop from being
-    // vectorised. So in loops, where that matters, those are left alone whose value goes, within the same straight piece of code,
-    // into something that stays: a store, a branch, a call, a local that is read somewhere. Outside of loops all are forced.
+    // vectorised. So in loops, where that matters, those are left alone whose value goes, within the same straight piece of code and
+    // with all of its bits, into something that stays: a store, a branch, a call, a local that is read somewhere. Outside of loops, and
+    // of less than four bytes, all are forced.
 
     /// A value was loaded.
     pub(super) fn loaded(&mut self, kind: ValType, text: Text, address: Vec<u32>) {
@@ -303,8 +305,8 @@ impl<'m, 'a> Function<'m, 'a> {
         }
     }
 
-    /// Nothing needs these any more.
-    fn dropped(&mut self, loads: &[u32]) {
+    /// Nothing needs these any more, or not all of their bits: LLVM makes narrower loads of such.
+    pub(super) fn dropped(&mut self, loads: &[u32]) {
         for load in loads {
             if let Some(value) = self.pending.remove(load) {
                 self.force(&value);

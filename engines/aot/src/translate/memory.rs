@@ -158,6 +158,13 @@ impl Function<'_, '_> {
         let text = self.define(format_args!("load {part}, ptr {address}, {MEMORY}"));
         let text = self.define(format_args!("{extend} {part} {text} to {}", llvm(kind)));
         self.loaded(kind, text, index.loads);
+        // A comparison with what no value of this size has is decided without it.
+        let loads = self
+            .stack
+            .last()
+            .map(|value| value.loads.clone())
+            .unwrap_or_default();
+        self.dropped(&loads);
     }
 
     fn store(&mut self, memarg: MemArg) {
@@ -172,6 +179,7 @@ impl Function<'_, '_> {
         let (value, index) = (self.pop(), self.pop());
         let address = self.address(&index, memarg, size(part));
         let text = self.define(format_args!("trunc {} {value} to {part}", llvm(value.kind)));
+        self.dropped(&value.loads);
         self.line(format_args!("store {part} {text}, ptr {address}, {MEMORY}"));
         self.needed(&Self::both(value, index));
     }

@@ -6,8 +6,8 @@
 //! those of the context are in alias scopes of their own, so that neither holds up the other. All functions have the
 //! `tailcc` convention: tail calls need it, and others lose nothing by it.
 //!
-//! What traps in Wasm and is undefined in LLVM has an explicit check in front of it. A trap is `llvm.ubsantrap`, whose
-//! instruction contains its number. In `guard` mode accesses of linear memory are not checked: they fault. LLVM knows
+//! What traps in Wasm and is undefined in LLVM has an explicit check in front of it. A trap is an instruction that
+//! contains its number. In `guard` mode accesses of linear memory are not checked: they fault. LLVM knows
 //! nothing of that and deletes a load whose value nobody uses; see [`function::force`].
 
 mod control;
@@ -75,6 +75,16 @@ impl Target {
         match self {
             Self::X86_64 => "x86_64-unknown-linux-gnu",
             Self::Aarch64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// The instruction that traps with this number: what `llvm.ubsantrap` becomes, of which LLVM thinks that nobody reads
+    /// memory after it.
+    fn trap(self, number: u8) -> String {
+        match self {
+            // ud1l number(%eax), %eax
+            Self::X86_64 => format!(".byte 103, 15, 185, 64, {number}"),
+            Self::Aarch64 => format!("brk #{}", 0x5500 + u32::from(number)),
         }
     }
 

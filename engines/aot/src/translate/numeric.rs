@@ -9,6 +9,16 @@ use wasmparser::{Operator, ValType};
 
 use ValType::{F32, F64, I32, I64};
 
+/// What every integer, or none, is less than.
+const EXTREMES: [&str; 6] = [
+    "0",
+    "-1",
+    "-2147483648",
+    "2147483647",
+    "-9223372036854775808",
+    "9223372036854775807",
+];
+
 /// The letters that LLVM's intrinsics have for a type.
 fn letters(kind: ValType) -> &'static str {
     match kind {
@@ -146,6 +156,11 @@ impl Function<'_, '_> {
     pub(super) fn compare(&mut self, how: &str) {
         let (b, a) = (self.pop(), self.pop());
         let is = self.define(format_args!("{how} {} {a}, {b}", llvm(a.kind)));
+        let decided = |value: &Value| value.is_constant() && EXTREMES.contains(&value.to_string().as_str());
+        if decided(&a) || decided(&b) {
+            self.dropped(&a.loads);
+            self.dropped(&b.loads);
+        }
         self.answer(&is, Self::both(a, b));
     }
 
@@ -174,6 +189,10 @@ impl Function<'_, '_> {
         let (b, a) = (self.pop(), self.pop());
         let kind = a.kind;
         let text = self.define(format_args!("{how} {} {a}, {b}", llvm(kind)));
+        if matches!(how, "and" | "or" | "mul") && (a.is_constant() || b.is_constant()) {
+            self.dropped(&a.loads);
+            self.dropped(&b.loads);
+        }
         self.push_with(kind, text, Self::both(a, b));
     }
 
@@ -201,6 +220,9 @@ impl Function<'_, '_> {
             divisor = self.define(format_args!("select i1 {minus}, {name} 1, {name} {b}"));
         }
         let text = self.define(format_args!("{how} {name} {a}, {divisor}"));
+        if b.is_constant() {
+            self.dropped(&a.loads);
+        }
         self.push_with(kind, text, Self::both(a, b));
     }
 
@@ -210,6 +232,11 @@ impl Function<'_, '_> {
         let most = if kind == I32 { 31 } else { 63 };
         let count = self.define(format_args!("and {} {b}, {most}", llvm(kind)));
         let text = self.define(format_args!("{how} {} {a}, {count}", llvm(kind)));
+        // Of a count only some bits matter.
+        self.dropped(&b.loads);
+        if b.is_constant() {
+            self.dropped(&a.loads);
+        }
         self.push_with(kind, text, Self::both(a, b));
     }
 
@@ -219,6 +246,7 @@ impl Function<'_, '_> {
         let text = self.define(format_args!(
             "call {name} @llvm.{how}.{name}({name} {a}, {name} {a}, {name} {b})"
         ));
+        self.dropped(&b.loads);
         self.push_with(kind, text, Self::both(a, b));
     }
 
@@ -227,12 +255,16 @@ impl Function<'_, '_> {
         let name = llvm(value.kind);
         let part = self.define(format_args!("trunc {name} {value} to {from}"));
         let text = self.define(format_args!("sext {from} {part} to {name}"));
+        self.dropped(&value.loads);
         self.push_with(value.kind, text, value.loads);
     }
 
     fn convert(&mut self, how: &str, to: ValType) {
         let value = self.pop();
         let text = self.define(format_args!("{how} {} {value} to {}", llvm(value.kind), llvm(to)));
+        if how == "trunc" {
+            self.dropped(&value.loads);
+        }
         self.push_with(to, text, value.loads);
     }
 

@@ -133,6 +133,16 @@ impl Function<'_, '_> {
         });
     }
 
+    /// The topmost values are about to be used in part only.
+    fn lose(&mut self, count: usize) {
+        let from = self.stack.len().saturating_sub(count);
+        let loads: Vec<u32> = self.stack[from..]
+            .iter()
+            .flat_map(|value| value.loads.clone())
+            .collect();
+        self.dropped(&loads);
+    }
+
     // --- memory ---
 
     fn vector_memory(&mut self, operator: &Operator<'_>) -> bool {
@@ -215,6 +225,7 @@ impl Function<'_, '_> {
     }
 
     fn load_lane(&mut self, shape: Shape, memarg: MemArg, lane: u8) {
+        self.lose(1);
         let (vector, index) = (self.pop(), self.pop());
         let one = self.load_one(shape, memarg, &index);
         let vector_text = self.shaped(&vector, shape);
@@ -226,6 +237,7 @@ impl Function<'_, '_> {
     }
 
     fn store_lane(&mut self, shape: Shape, memarg: MemArg, lane: u8) {
+        self.lose(1);
         let (vector, index) = (self.pop(), self.pop());
         let text = self.shaped(&vector, shape);
         let one = self.define(format_args!("extractelement {shape} {text}, i32 {lane}"));
@@ -262,6 +274,7 @@ impl Function<'_, '_> {
                     .push(Value::constant(V128, format_args!("<{}>", lanes.join(", "))));
             }
             Operator::I8x16Shuffle { lanes } => {
+                self.lose(2);
                 self.two_by(I8, |text, a, b| {
                     let mask = mask(lanes.iter().map(|lane| u32::from(*lane)));
                     text.define(format_args!("shufflevector <16 x i8> {a}, <16 x i8> {b}, {mask}"))
@@ -302,6 +315,9 @@ impl Function<'_, '_> {
     }
 
     fn splat(&mut self, shape: Shape) {
+        if matches!(shape.lane, "i8" | "i16") {
+            self.lose(1);
+        }
         let value = self.pop();
         let one = self.narrow(shape, &value);
         let text = self.splat_of(shape, &one);
@@ -309,6 +325,7 @@ impl Function<'_, '_> {
     }
 
     fn extract(&mut self, shape: Shape, lane: u8, extend: Option<&str>, kind: ValType) {
+        self.lose(1);
         let value = self.pop();
         let vector = self.shaped(&value, shape);
         let mut text = self.define(format_args!("extractelement {shape} {vector}, i32 {lane}"));
@@ -319,6 +336,7 @@ impl Function<'_, '_> {
     }
 
     fn replace(&mut self, shape: Shape, lane: u8) {
+        self.lose(2);
         let (value, vector) = (self.pop(), self.pop());
         let one = self.narrow(shape, &value);
         let text = self.shaped(&vector, shape);
@@ -331,6 +349,7 @@ impl Function<'_, '_> {
 
     /// Both processors have an instruction for it, LLVM has no word for it.
     fn swizzle(&mut self) {
+        self.lose(2);
         use super::Target;
         let target = self.settings.target;
         self.two_by(I8, |text, a, b| match target {
@@ -429,14 +448,24 @@ impl Function<'_, '_> {
                     text.define(format_args!("xor <2 x i64> {a}, {}", I64.all(-1)))
                 });
             }
-            Operator::V128And => self.two(I64, "and"),
-            Operator::V128Or => self.two(I64, "or"),
+            Operator::V128And => {
+                self.lose(2);
+                self.two(I64, "and");
+            }
+            Operator::V128Or => {
+                self.lose(2);
+                self.two(I64, "or");
+            }
             Operator::V128Xor => self.two(I64, "xor"),
-            Operator::V128AndNot => self.two_by(I64, |text, a, b| {
-                let not = text.define(format_args!("xor <2 x i64> {b}, {}", I64.all(-1)));
-                text.define(format_args!("and <2 x i64> {a}, {not}"))
-            }),
+            Operator::V128AndNot => {
+                self.lose(2);
+                self.two_by(I64, |text, a, b| {
+                    let not = text.define(format_args!("xor <2 x i64> {b}, {}", I64.all(-1)));
+                    text.define(format_args!("and <2 x i64> {a}, {not}"))
+                });
+            }
             Operator::V128Bitselect => {
+                self.lose(3);
                 let (mask, b, a) = (self.pop(), self.pop(), self.pop());
                 let (m, second, first) = (
                     self.shaped(&mask, I64),
@@ -471,6 +500,7 @@ impl Function<'_, '_> {
     }
 
     fn all_true(&mut self, shape: Shape) {
+        self.lose(1);
         let value = self.pop();
         let vector = self.shaped(&value, shape);
         let lanes = shape.lanes;
@@ -481,6 +511,7 @@ impl Function<'_, '_> {
     }
 
     fn bitmask(&mut self, shape: Shape) {
+        self.lose(1);
         let value = self.pop();
         let vector = self.shaped(&value, shape);
         let lanes = shape.lanes;
@@ -587,6 +618,7 @@ impl Function<'_, '_> {
     }
 
     fn shift_lanes(&mut self, shape: Shape, how: &str) {
+        self.lose(2);
         let (count, vector) = (self.pop(), self.pop());
         let masked = self.define(format_args!("and i32 {count}, {}", shape.bits() - 1));
         let one = match shape.lane {
@@ -651,6 +683,7 @@ impl Function<'_, '_> {
     }
 
     fn multiply_extended(&mut self, shape: Shape, extend: &str, which: u32) {
+        self.lose(2);
         let (b, a) = (self.pop(), self.pop());
         let (first, second) = (self.shaped(&a, shape), self.shaped(&b, shape));
         let first = self.half(shape, &first, extend, which);
@@ -829,6 +862,7 @@ impl Function<'_, '_> {
     }
 
     fn narrow_lanes(&mut self, from: Shape, to: Shape, signed: bool) {
+        self.lose(2);
         let (b, a) = (self.pop(), self.pop());
         let (least, most) = if signed {
             (-(1_i64 << (to.bits() - 1)), (1_i64 << (to.bits() - 1)) - 1)
@@ -863,6 +897,7 @@ impl Function<'_, '_> {
     }
 
     fn widen(&mut self, shape: Shape, extend: &str, which: u32) {
+        self.lose(1);
         let value = self.pop();
         let vector = self.shaped(&value, shape);
         let text = self.half(shape, &vector, extend, which);
@@ -870,6 +905,7 @@ impl Function<'_, '_> {
     }
 
     fn saturate_lanes(&mut self, how: &str, from: Shape) {
+        self.lose(1);
         let value = self.pop();
         let vector = self.shaped(&value, from);
         let (lanes, letters) = (from.lanes, from.letters);
@@ -892,6 +928,7 @@ impl Function<'_, '_> {
     }
 
     fn convert_low(&mut self, from: Shape, how: &str) {
+        self.lose(1);
         let value = self.pop();
         let vector = self.shaped(&value, from);
         let low = self.define(format_args!(
