@@ -60,7 +60,7 @@ pub enum Event {
 /// What a processor refused to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// `SIGSEGV`, `SIGBUS`, `SIGILL` or `SIGFPE`.
+    /// `SIGSEGV`, `SIGBUS`, `SIGILL`, `SIGFPE`, or where traps are such, `SIGTRAP`.
     pub signal: i32,
     /// The instruction's address.
     pub instruction: usize,

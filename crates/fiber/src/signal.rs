@@ -6,7 +6,6 @@ use std::{cell::Cell, io, mem, ptr, sync::OnceLock};
 
 /// What preempts: ignored by default, and pending once at most for each thread.
 const PREEMPT: c_int = libc::SIGURG;
-const FAULTS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 thread_local! {
     /// Of the fiber that this thread is in. A handler reads it: it has no destructor and is there from the thread's begin.
@@ -30,12 +29,12 @@ pub fn install() -> io::Result<()> {
     let installed = INSTALLED.get_or_init(|| {
         let failed = |error: io::Error| error.raw_os_error().unwrap_or(0);
         let mut before = Vec::new();
-        for signal in FAULTS {
+        for &signal in arch::FAULTS {
             before.push((signal, action(signal, None).map_err(failed)?));
         }
         // Known before the first handler can need it.
         let _ = BEFORE.set(before);
-        for signal in FAULTS {
+        for &signal in arch::FAULTS {
             action(signal, Some(faulted)).map_err(failed)?;
         }
         action(PREEMPT, Some(interrupted)).map_err(failed)?;

@@ -46,8 +46,16 @@ fn a_guest_calls_its_host_and_returns() {
 }
 
 extern "C" fn reads(address: usize, _: usize, _: usize) {
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: it reads, or faults.
-    unsafe { std::arch::asm!("mov rax, [{}]", in(reg) address, out("rax") _) };
+    unsafe {
+        std::arch::asm!("mov rax, [{}]", in(reg) address, out("rax") _)
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("ldr x9, [{}]", in(reg) address, out("x9") _)
+    };
 }
 
 #[test]
@@ -64,8 +72,9 @@ fn a_fault_ends_the_guest_and_nothing_else() {
     }
 }
 
-/// Counts in a vector register until told to stop.
+/// Counts in a vector register and in a general one until told to stop.
 extern "C" fn counts(stop: usize, out: usize, _: usize) {
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: it reads the one and writes the other, which the test keeps.
     unsafe {
         std::arch::asm!(
@@ -80,6 +89,24 @@ extern "C" fn counts(stop: usize, out: usize, _: usize) {
             "movq [rsi], xmm7",
             "mov [rsi + 8], rcx",
             in("rdi") stop, in("rsi") out, out("rcx") _, out("xmm6") _, out("xmm7") _,
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!(
+            "movi d7, #0",
+            "mov x9, #1",
+            "fmov d6, x9",
+            "mov x9, #0",
+            "2:",
+            "add d7, d7, d6",
+            "add x9, x9, #1",
+            "ldrb w10, [x0]",
+            "cbz w10, 2b",
+            "str d7, [x1]",
+            "str x9, [x1, #8]",
+            in("x0") stop, in("x1") out, out("x9") _, out("x10") _, out("d6") _, out("d7") _,
         );
     }
 }

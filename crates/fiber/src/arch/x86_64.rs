@@ -3,7 +3,7 @@
 
 use super::{CALL, RETURNED};
 use crate::Control;
-use libc::ucontext_t;
+use libc::{c_int, ucontext_t};
 use std::{
     arch::naked_asm,
     ffi::c_void,
@@ -11,6 +11,9 @@ use std::{
     ptr, slice,
     sync::OnceLock,
 };
+
+/// What a processor refuses.
+pub(crate) const FAULTS: &[c_int] = &[libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 /// From the host to a guest that waits in a call, or has not begun.
 ///
