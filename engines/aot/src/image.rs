@@ -1,0 +1,179 @@
+//! Artefacts: what `compile` makes and `load` takes.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 8 | [`MAGIC`] |
+//! | 8, 8 | the lengths of the module and of the object |
+//! | … | the module, whose functions do nothing: what instances need of it beside its code |
+//! | | zeros to the next page |
+//! | to the end | the object |
+
+use crate::{
+    Aot, Bounds,
+    instance::Image,
+    object::{Object, ObjectError},
+    plan::{Exported, Plan},
+    pool::Pool,
+    sandbox::Running,
+    translate::{Module, Refusal},
+    wasi_host::{self, HostFunctions},
+};
+use contract::{ByteSize, Grant, Input, PrepareError, Sandbox, SpawnError};
+use std::{fs::File, io::Read as _, sync::Arc};
+use wasmparser::{Parser, Payload};
+
+/// Changes with the format, and with what compiled code expects of its context.
+const MAGIC: [u8; 8] = *b"pondaot1";
+const PAGE: usize = 4096;
+
+/// An image and what a command of WASI 0.1 has in it.
+pub(crate) struct Loaded {
+    pub(crate) image: Arc<Image>,
+    pub(crate) functions: HostFunctions,
+    /// The place of `_start`.
+    pub(crate) start: u32,
+    pub(crate) pool: Arc<Pool>,
+}
+
+/// A command of WASI 0.1: its host functions and the place of its `_start`.
+pub(crate) fn command(plan: &Plan) -> Result<(HostFunctions, u32), String> {
+    let functions = wasi_host::link(plan)?;
+    let export = |name: &str| {
+        plan.exports
+            .iter()
+            .find(|(export, _)| **export == *name)
+            .map(|(_, exported)| *exported)
+    };
+    let start = match export("_start") {
+        Some(Exported::Function(place)) => place,
+        _ => {
+            return Err(
+                "it exports no function `_start`, so it is not a command (a library or a reactor cannot answer requests)".into(),
+            );
+        }
+    };
+    let kind = &plan.functions[start as usize].kind;
+    if !kind.params().is_empty() || !kind.results().is_empty() {
+        return Err(format!(
+            "its `_start` is {kind}; a command's takes and returns nothing"
+        ));
+    }
+    if export("memory") != Some(Exported::Memory) {
+        return Err("it exports no `memory`, which a WASI 0.1 command must".into());
+    }
+    Ok((functions, start))
+}
+
+/// The module without its code: each body is one that traps.
+fn without_code(bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let malformed = |error: wasmparser::BinaryReaderError| Refusal::Malformed(error.to_string());
+    let mut out = b"\0asm\x01\0\0\0".to_vec();
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload.map_err(malformed)?;
+        if let Payload::CodeSectionStart { count, .. } = payload {
+            let mut bodies = leb(u64::from(count));
+            // Three bytes: no locals, `unreachable`, `end`.
+            bodies.extend([3, 0, 0, 0x0b].repeat(count as usize));
+            append(&mut out, 10, &bodies);
+        } else if let Some((id, range)) = payload.as_section().filter(|(id, _)| *id != 0 && *id != 10) {
+            append(&mut out, id, &bytes[range.start as usize..range.end as usize]);
+        }
+    }
+    Ok(out)
+}
+
+fn append(out: &mut Vec<u8>, id: u8, content: &[u8]) {
+    out.push(id);
+    out.extend(leb(content.len() as u64));
+    out.extend(content);
+}
+
+fn leb(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let low = (value & 0x7f) as u8;
+        value >>= 7;
+        if value == 0 {
+            bytes.push(low);
+            return bytes;
+        }
+        bytes.push(low | 0x80);
+    }
+}
+
+/// The artefact of a module and its object.
+pub(crate) fn pack(module: &[u8], object: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let module = without_code(module)?;
+    let mut out = MAGIC.to_vec();
+    out.extend((module.len() as u64).to_le_bytes());
+    out.extend((object.len() as u64).to_le_bytes());
+    out.extend(module);
+    out.resize(out.len().next_multiple_of(PAGE), 0);
+    out.extend(object);
+    Ok(out)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<usize> {
+    let bytes = bytes.get(at..at + 8)?;
+    usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
+}
+
+/// Where the module and the object are.
+fn unpack(bytes: &[u8]) -> Option<(&[u8], usize, &[u8])> {
+    if !bytes.starts_with(&MAGIC) {
+        return None;
+    }
+    let (module, object) = (word(bytes, 8)?, word(bytes, 16)?);
+    let at = 24_usize.checked_add(module)?.checked_next_multiple_of(PAGE)?;
+    let whole = bytes.get(at..)?;
+    (whole.len() == object).then_some((&bytes[24..24 + module], at, whole))
+}
+
+impl Loaded {
+    pub(crate) fn new(engine: &Aot, mut file: &File, bounds: Bounds) -> Result<Self, PrepareError> {
+        let damaged = |what: String| PrepareError::Artefact(what);
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)
+            .map_err(|error| damaged(error.to_string()))?;
+        let (module, at, object) =
+            unpack(&bytes).ok_or_else(|| damaged("it is not what this engine's compiler makes".into()))?;
+        let module = Module::read(module).map_err(|refusal| damaged(refusal.to_string()))?;
+        let plan = Plan::new(&module).map_err(|refusal| damaged(refusal.to_string()))?;
+        let (functions, start) = command(&plan).map_err(damaged)?;
+        let object =
+            Object::load(file, at as u64, object, plan.functions.len() + plan.entries).map_err(|error| {
+                match error {
+                    ObjectError::Host(reason) => PrepareError::Compiler(reason),
+                    other => damaged(other.to_string()),
+                }
+            })?;
+        Ok(Self {
+            image: Arc::new(Image { plan, object, bounds }),
+            functions,
+            start,
+            pool: engine.pool.clone(),
+        })
+    }
+}
+
+/// What the worker holds of it.
+pub(crate) struct Ready(pub(crate) Arc<Loaded>);
+
+impl contract::Image for Ready {
+    fn initial_memory(&self) -> ByteSize {
+        let pages = self.0.image.plan.memory.map_or(0, |memory| memory.initial);
+        ByteSize(pages * crate::instance::PAGE)
+    }
+
+    fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
+        match self.0.pool.take() {
+            Some(place) => Ok(Box::new(Running::new(
+                self.0.clone(),
+                grant.clone(),
+                input,
+                place,
+            ))),
+            None => Err(SpawnError::Exhausted(input)),
+        }
+    }
+}

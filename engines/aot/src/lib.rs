@@ -1,0 +1,146 @@
+//! The ahead-of-time engine: Wasm at native speed, without checks in loops.
+//!
+//! [`Aot`] translates a module to LLVM IR, has clang make an object of it, and maps that with a loader of its own. Code runs on
+//! fibers, whose thread a signal interrupts wherever it is, so that neither loops nor calls contain a check of whose turn it is; and
+//! accesses of linear memory are kept inside it by what can be mapped there ([`Bounds`]).
+
+mod image;
+mod instance;
+mod layout;
+mod object;
+mod plan;
+mod pool;
+mod sandbox;
+mod toolchain;
+mod translate;
+mod wasi_host;
+
+#[cfg(test)]
+mod differential;
+#[cfg(test)]
+mod machine;
+#[cfg(test)]
+mod spec;
+
+pub use toolchain::Toolchain;
+pub use translate::{Bounds, Target};
+
+use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
+use image::{Loaded, Ready};
+use plan::Plan;
+use pool::Pool;
+use sha2::{Digest as _, Sha256};
+use std::{fs, sync::Arc};
+use translate::{Module, Refusal, Settings};
+
+/// What the engine may use of the host.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How guests are kept in their memories.
+    pub bounds: Bounds,
+    /// Sandboxes alive at once.
+    pub sandboxes: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            bounds: Bounds::default(),
+            sandboxes: 1_000,
+        }
+    }
+}
+
+/// See the crate's introduction.
+pub struct Aot {
+    toolchain: Toolchain,
+    bounds: Bounds,
+    fingerprint: String,
+    pool: Arc<Pool>,
+}
+
+impl Aot {
+    /// With this compiler. Fails if the process cannot have the handlers of signals that it needs.
+    pub fn new(toolchain: Toolchain, options: &Options) -> Result<Self, PrepareError> {
+        fiber::install().map_err(|error| PrepareError::Compiler(format!("handling signals: {error}")))?;
+        let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let features = processor
+            .lines()
+            .find(|line| line.starts_with("flags") || line.starts_with("Features"))
+            .unwrap_or_default();
+        let what = format!("{}\n{features}\n{}", toolchain.version(), options.bounds.name());
+        Ok(Self {
+            fingerprint: format!("1-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
+            toolchain,
+            bounds: options.bounds,
+            pool: Arc::new(Pool::new(options.sandboxes)),
+        })
+    }
+
+    fn prepare(&self, bytes: &[u8]) -> Result<Vec<u8>, PrepareError> {
+        check_kind(bytes)?;
+        let module = Module::read(bytes)?;
+        let plan = Plan::new(&module)?;
+        image::command(&plan).map_err(PrepareError::Unsupported)?;
+        let settings = Settings {
+            bounds: self.bounds,
+            target: Target::HERE,
+        };
+        let ir = translate::translate(&module, settings)?;
+        let failed = |error: String| PrepareError::Compiler(error);
+        let folder = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
+        let object = self
+            .toolchain
+            .compile(&ir, Target::HERE, folder.path())
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(image::pack(bytes, &object)?)
+    }
+}
+
+impl From<Refusal> for PrepareError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Malformed(reason) => Self::Malformed(reason),
+            Refusal::Unsupported(reason) => Self::Unsupported(reason),
+        }
+    }
+}
+
+fn check_kind(bytes: &[u8]) -> Result<(), PrepareError> {
+    if !bytes.starts_with(b"\0asm") {
+        return Err(PrepareError::Malformed("it does not begin with `\\0asm`".into()));
+    }
+    if bytes.get(6) == Some(&1) {
+        let reason = "it is a component, and this engine runs core modules: leave `engine` out for it";
+        return Err(PrepareError::Unsupported(reason.into()));
+    }
+    Ok(())
+}
+
+impl Engine for Aot {
+    fn name(&self) -> &'static str {
+        "aot"
+    }
+
+    fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
+        match code.kind {
+            CodeKind::Wasm => self.prepare(code.bytes),
+            other => Err(PrepareError::Unsupported(format!(
+                "{other:?} is not a kind that this engine runs"
+            ))),
+        }
+    }
+
+    fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
+        let loaded = Loaded::new(self, &artefact.file, self.bounds)?;
+        Ok(Arc::new(Ready(Arc::new(loaded))))
+    }
+
+    fn preempt(&self, _: CoreId) {
+        pool::preempt();
+    }
+}

@@ -1,0 +1,534 @@
+//! A loader for what the compiler made.
+//!
+//! The compiler's process and its tools are distrusted as far as that goes: the code itself must be what the translator asked for, but
+//! nothing else that an object can ask of a loader is done for it. There are no libraries that it needs, no symbols that it
+//! takes from elsewhere, no functions that run when it is loaded or that choose others (IFUNC), no thread-local storage, no relocations but
+//! those by the address that it is loaded at, and nothing that is both writable and executable. In the end nothing of it is writable.
+
+use object::{
+    LittleEndian as Le,
+    elf::{self, ProgramHeader64},
+    read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _},
+};
+use rustix::{
+    fd::AsFd,
+    mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap},
+};
+use std::{ffi::c_void, ops::Range, ptr};
+
+/// Why an object is not loaded.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum ObjectError {
+    #[error("it is damaged: {0}")]
+    Damaged(String),
+    #[error("it has {0}, which code made here never has")]
+    Refused(String),
+    #[error("the host has no memory for it: {0}")]
+    Host(String),
+}
+
+impl From<object::read::Error> for ObjectError {
+    fn from(error: object::read::Error) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+/// Address space that an object may have.
+const MOST: u64 = 2 << 30;
+const PAGE: u64 = 4096;
+
+/// Compiled code in this process.
+#[derive(Debug)]
+pub(crate) struct Object {
+    base: *mut c_void,
+    size: usize,
+    text: Vec<Range<usize>>,
+    /// Addresses: the functions that are referred to, by place, then the entries.
+    pub(crate) symbols: Vec<usize>,
+}
+
+// SAFETY: memory that nobody writes to once it is loaded.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: this value's mapping. Whoever runs its code has an `Arc` of it.
+        let _ = unsafe { munmap(self.base, self.size) };
+    }
+}
+
+fn refused<T>(what: impl Into<String>) -> Result<T, ObjectError> {
+    Err(ObjectError::Refused(what.into()))
+}
+
+fn host(error: rustix::io::Errno) -> ObjectError {
+    ObjectError::Host(error.to_string())
+}
+
+/// What is known of an object before it is mapped.
+struct Checked<'d> {
+    loads: Vec<&'d ProgramHeader64<Le>>,
+    /// From the first byte of the first segment to the last of the last.
+    size: u64,
+    /// Where the addresses are (`@millpond`).
+    image: u64,
+    /// `(where, value)`
+    relative: Vec<(u64, u64)>,
+}
+
+impl Object {
+    /// Maps an object that begins at an offset of a file, whose bytes from there on these are. It has so many symbols.
+    pub(crate) fn load(
+        file: impl AsFd,
+        offset: u64,
+        bytes: &[u8],
+        symbols: usize,
+    ) -> Result<Self, ObjectError> {
+        let checked = check(bytes, symbols)?;
+        let size =
+            usize::try_from(checked.size).map_err(|_| ObjectError::Refused("too large a segment".into()))?;
+        // SAFETY: a new mapping, which nobody knows of.
+        let base = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                size,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+            .map_err(host)?
+        };
+        let mut object = Self {
+            base,
+            size,
+            text: Vec::new(),
+            symbols: Vec::new(),
+        };
+        for header in &checked.loads {
+            object.map(&file, offset, header)?;
+        }
+        object.relocate(&checked, symbols)?;
+        object.close(&checked)?;
+        Ok(object)
+    }
+
+    fn map(
+        &mut self,
+        file: &impl AsFd,
+        offset: u64,
+        header: &ProgramHeader64<Le>,
+    ) -> Result<(), ObjectError> {
+        let address = header.p_vaddr(Le);
+        let page = address & !(PAGE - 1);
+        let begin = self.base.wrapping_byte_add(page as usize);
+        let in_file = header.p_filesz(Le) + (address - page);
+        let in_memory = header.p_memsz(Le) + (address - page);
+        let flags = header.p_flags(Le);
+        let executable = flags & elf::PF_X != 0;
+        let rights = if executable {
+            ProtFlags::READ | ProtFlags::EXEC
+        } else {
+            ProtFlags::READ | ProtFlags::WRITE
+        };
+        let from_file = in_file.next_multiple_of(PAGE);
+        // SAFETY: within the mapping that was reserved, as `check` has seen.
+        unsafe {
+            if header.p_filesz(Le) > 0 {
+                let at = offset + header.p_offset(Le) - (address - page);
+                mmap(
+                    begin,
+                    from_file as usize,
+                    rights,
+                    MapFlags::PRIVATE | MapFlags::FIXED,
+                    file,
+                    at,
+                )
+                .map_err(host)?;
+            }
+            let mapped = if header.p_filesz(Le) > 0 { from_file } else { 0 };
+            let whole = in_memory.next_multiple_of(PAGE);
+            if whole > mapped {
+                let rest = begin.wrapping_byte_add(mapped as usize);
+                mmap_anonymous(
+                    rest,
+                    (whole - mapped) as usize,
+                    rights,
+                    MapFlags::PRIVATE | MapFlags::FIXED,
+                )
+                .map_err(host)?;
+            }
+            if !executable && mapped > 0 && in_file < mapped && in_memory > in_file {
+                // What follows in the file is not the segment's.
+                ptr::write_bytes(
+                    begin.wrapping_byte_add(in_file as usize).cast::<u8>(),
+                    0,
+                    (mapped - in_file) as usize,
+                );
+            }
+        }
+        if executable {
+            let begin = begin.addr();
+            self.text.push(begin..begin + in_memory as usize);
+        }
+        Ok(())
+    }
+
+    fn relocate(&mut self, checked: &Checked<'_>, symbols: usize) -> Result<(), ObjectError> {
+        let base = self.base.addr() as u64;
+        for (at, value) in &checked.relative {
+            // SAFETY: eight bytes of a segment that is not executable, as `check` has seen.
+            unsafe {
+                let place = self.base.wrapping_byte_add(*at as usize).cast::<u64>();
+                place.write_unaligned(base.wrapping_add(*value));
+            }
+        }
+        let image = self.base.wrapping_byte_add(checked.image as usize);
+        // SAFETY: so many symbols and the library are in the image, as `check` has seen; all of it is mapped and readable.
+        let offsets = unsafe { std::slice::from_raw_parts(image.cast::<i32>().cast_const(), symbols + 1) };
+        let mut addresses = offsets
+            .iter()
+            .map(|offset| image.addr().wrapping_add_signed(*offset as isize));
+        let library = addresses.next().unwrap_or_default();
+        let symbols: Vec<usize> = addresses.collect();
+        if let Some(outside) = symbols.iter().find(|symbol| !self.is_text(**symbol)) {
+            return Err(ObjectError::Damaged(format!(
+                "a function at {outside:#x}, outside of its code"
+            )));
+        }
+        self.symbols = symbols;
+        self.fill_in(checked, library)
+    }
+
+    /// The library functions that LLVM makes calls of by itself.
+    fn fill_in(&self, checked: &Checked<'_>, library: usize) -> Result<(), ObjectError> {
+        let functions: [usize; 3] = [
+            libc::memcpy as *const () as usize,
+            libc::memmove as *const () as usize,
+            libc::memset as *const () as usize,
+        ];
+        let at = library.wrapping_sub(self.base.addr()) as u64;
+        if !is_writable(&checked.loads, at, size_of_val(&functions) as u64) {
+            return Err(ObjectError::Damaged("its library is not among its data".into()));
+        }
+        let place = self.base.wrapping_byte_add(at as usize).cast::<[usize; 3]>();
+        // SAFETY: within data that is mapped and writable yet.
+        unsafe { place.write_unaligned(functions) };
+        Ok(())
+    }
+
+    fn close(&self, checked: &Checked<'_>) -> Result<(), ObjectError> {
+        for header in &checked.loads {
+            if header.p_flags(Le) & elf::PF_X == 0 {
+                let page = header.p_vaddr(Le) & !(PAGE - 1);
+                let end = (header.p_vaddr(Le) + header.p_memsz(Le)).next_multiple_of(PAGE);
+                let begin = self.base.wrapping_byte_add(page as usize);
+                // SAFETY: this object's own pages; nobody has a reference to them.
+                unsafe { mprotect(begin, (end - page) as usize, MprotectFlags::READ).map_err(host)? };
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this is the address of an instruction.
+    pub(crate) fn is_text(&self, address: usize) -> bool {
+        self.text.iter().any(|text| text.contains(&address))
+    }
+}
+
+fn is_writable(loads: &[&ProgramHeader64<Le>], at: u64, size: u64) -> bool {
+    loads.iter().any(|header| {
+        let begin = header.p_vaddr(Le);
+        header.p_flags(Le) & elf::PF_W != 0
+            && at >= begin
+            && at
+                .checked_add(size)
+                .is_some_and(|end| end <= begin + header.p_memsz(Le))
+    })
+}
+
+fn check(bytes: &[u8], symbols: usize) -> Result<Checked<'_>, ObjectError> {
+    let file = ElfFile64::<Le>::parse(bytes)?;
+    let header = file.elf_header();
+    let machine = if cfg!(target_arch = "aarch64") {
+        elf::EM_AARCH64
+    } else {
+        elf::EM_X86_64
+    };
+    if header.e_type.get(Le) != elf::ET_DYN || header.e_machine.get(Le) != machine {
+        return refused("another type or processor");
+    }
+    let mut loads: Vec<&ProgramHeader64<Le>> = Vec::new();
+    for segment in file.elf_program_headers() {
+        match segment.p_type(Le) {
+            elf::PT_LOAD => loads.push(segment),
+            elf::PT_DYNAMIC => check_dynamic(segment, bytes)?,
+            elf::PT_GNU_STACK if segment.p_flags(Le) & elf::PF_X == 0 => {}
+            elf::PT_PHDR | elf::PT_NOTE | elf::PT_GNU_EH_FRAME | elf::PT_GNU_RELRO | elf::PT_GNU_PROPERTY => {
+            }
+            other => return refused(format!("a segment of type {other:#x}")),
+        }
+    }
+    let size = check_loads(&loads, bytes.len() as u64)?;
+    let image = check_symbols(&file, bytes)?;
+    let image_size = 4 * (symbols as u64 + 1);
+    if !loads.iter().any(|load| {
+        let begin = load.p_vaddr(Le);
+        image >= begin
+            && image.is_multiple_of(4)
+            && image
+                .checked_add(image_size)
+                .is_some_and(|end| end <= begin + load.p_memsz(Le))
+    }) {
+        return Err(ObjectError::Damaged(
+            "its functions' addresses lie nowhere".into(),
+        ));
+    }
+    Ok(Checked {
+        relative: check_relocations(&file, bytes, &loads)?,
+        loads,
+        size,
+        image,
+    })
+}
+
+/// Of segments, that they follow each other with a page's boundary between and are as large in the file as they say; the last one's
+/// end.
+fn check_loads(loads: &[&ProgramHeader64<Le>], bytes: u64) -> Result<u64, ObjectError> {
+    let mut end = 0_u64;
+    for load in loads {
+        let (address, offset) = (load.p_vaddr(Le), load.p_offset(Le));
+        let (in_file, in_memory) = (load.p_filesz(Le), load.p_memsz(Le));
+        let last = address.checked_add(in_memory).filter(|last| *last <= MOST);
+        let Some(last) = last else {
+            return refused("too large a segment");
+        };
+        let flags = load.p_flags(Le);
+        if flags & elf::PF_X != 0 && (flags & elf::PF_W != 0 || in_file != in_memory) {
+            return refused("code that is writable");
+        }
+        let apart = address & !(PAGE - 1) >= end;
+        let in_place = address % PAGE == offset % PAGE && in_file <= in_memory;
+        if !apart || !in_place || offset.checked_add(in_file).is_none_or(|end| end > bytes) {
+            return Err(ObjectError::Damaged("a segment is not where it says".into()));
+        }
+        end = last.next_multiple_of(PAGE);
+    }
+    Ok(end)
+}
+
+fn check_dynamic(segment: &ProgramHeader64<Le>, bytes: &[u8]) -> Result<(), ObjectError> {
+    for entry in segment.dynamic(Le, bytes)?.unwrap_or_default() {
+        match entry.tag(Le) {
+            elf::DT_NULL => break,
+            elf::DT_HASH
+            | elf::DT_GNU_HASH
+            | elf::DT_STRTAB
+            | elf::DT_STRSZ
+            | elf::DT_SYMTAB
+            | elf::DT_SYMENT => {}
+            elf::DT_RELA | elf::DT_RELASZ | elf::DT_RELAENT | elf::DT_RELACOUNT => {}
+            other => return refused(format!("a dynamic entry of type {other:#x}")),
+        }
+    }
+    Ok(())
+}
+
+/// That it takes and offers nothing but `millpond`, whose address it is.
+fn check_symbols(file: &ElfFile64<'_, Le>, bytes: &[u8]) -> Result<u64, ObjectError> {
+    let sections = file.elf_section_table();
+    let symbols = sections.symbols(Le, bytes, elf::SHT_DYNSYM)?;
+    let mut image = None;
+    for symbol in symbols.iter().skip(1) {
+        let name = symbols.symbol_name(Le, symbol)?;
+        match symbol.st_type() {
+            elf::STT_OBJECT if name == b"millpond" && !symbol.is_undefined(Le) => {
+                image = Some(symbol.st_value(Le))
+            }
+            _ => return refused(format!("a symbol `{}`", String::from_utf8_lossy(name))),
+        }
+    }
+    image.ok_or_else(|| ObjectError::Damaged("it says nothing of its functions".into()))
+}
+
+fn check_relocations(
+    file: &ElfFile64<'_, Le>,
+    bytes: &[u8],
+    loads: &[&ProgramHeader64<Le>],
+) -> Result<Vec<(u64, u64)>, ObjectError> {
+    let relative = if cfg!(target_arch = "aarch64") {
+        elf::R_AARCH64_RELATIVE
+    } else {
+        elf::R_X86_64_RELATIVE
+    };
+    let mut found = Vec::new();
+    for section in file.elf_section_table().iter() {
+        if section.rel(Le, bytes)?.is_some() {
+            return refused("relocations without addends");
+        }
+        let Some((relocations, _)) = section.rela(Le, bytes)? else {
+            continue;
+        };
+        for relocation in relocations {
+            let at = relocation.r_offset(Le);
+            if relocation.r_type(Le, false) != relative || !is_writable(loads, at, 8) {
+                return refused("a relocation that is not relative");
+            }
+            found.push((at, relocation.r_addend(Le) as u64));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Target, Toolchain};
+    use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+    use std::{fs, io::Write as _, path::Path, process::Command};
+
+    /// What every object has: an image of no function but the library.
+    const IMAGE: &str = r#"
+        static void *library[3] __attribute__((used));
+        __asm__(".section .rodata\n.globl millpond\n.type millpond,@object\n.align 4\nmillpond:\n.long library-millpond\n.size millpond,4\n.text");
+    "#;
+
+    /// Compiles C as the toolchain compiles IR, but for what a test adds.
+    fn object(toolchain: &Toolchain, source: &str, more: &[&str]) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let (code, out) = (folder.path().join("code.c"), folder.path().join("code.so"));
+        fs::write(&code, format!("{IMAGE}\n{source}")).unwrap();
+        let done = Command::new(toolchain.clang())
+            .args([
+                "-O1",
+                "-shared",
+                "-fPIC",
+                "-fvisibility=hidden",
+                "-nostdlib",
+                "-fuse-ld=lld",
+                "-o",
+            ])
+            .args([
+                out.as_path(),
+                Path::new("-Wl,-z,noexecstack,-z,separate-code,-z,norelro,--hash-style=gnu,--build-id=none"),
+                &code,
+            ])
+            .arg(format!("--target={}", Target::HERE.triple()))
+            .args(more)
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        fs::read(out).unwrap()
+    }
+
+    fn load(bytes: &[u8]) -> Result<Object, ObjectError> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Object::load(&file, 0, bytes, 0)
+    }
+
+    fn toolchain() -> Option<Toolchain> {
+        Toolchain::find()
+            .inspect_err(|reason| println!("skipped: {reason}"))
+            .ok()
+    }
+
+    #[test]
+    fn an_object_that_asks_for_nothing_is_loaded() {
+        let Some(toolchain) = toolchain() else { return };
+        let plain = object(&toolchain, "int two(void) { return 2; } int zeros[10000];", &[]);
+        let loaded = load(&plain).unwrap();
+        assert_eq!(loaded.text.len(), 1);
+        assert!(loaded.symbols.is_empty());
+    }
+
+    #[test]
+    fn an_object_that_asks_for_more_is_refused() {
+        let Some(toolchain) = toolchain() else { return };
+        const EXPORT: &str = "__attribute__((visibility(\"default\")))";
+        for (source, more, named) in [
+            (
+                "__attribute__((constructor)) static void first(void) { *(volatile int *)library = 0; }",
+                &[][..],
+                "dynamic entry of type 0x1",
+            ),
+            (
+                "__attribute__((destructor)) static void last(void) { *(volatile int *)library = 0; }",
+                &[],
+                "dynamic entry of type 0x1",
+            ),
+            (
+                "int one(void) { return 1; }",
+                &["-Wl,--no-as-needed,-soname,other", "-lc"],
+                "dynamic entry of type 0x1",
+            ),
+            (
+                "int one(void) { return 1; }",
+                &["-Wl,-soname,other"],
+                "dynamic entry of type 0xe",
+            ),
+            (
+                "__thread int own; int *get(void) { return &own; }",
+                &[],
+                "segment of type 0x7",
+            ),
+            (
+                "extern int other(void); int one(void) { return other(); }",
+                &[],
+                "dynamic entry of type 0x17",
+            ),
+            ("EXPORT int one(void) { return 1; }", &[], "a symbol `one`"),
+            (
+                "int one(void) { return 1; } int (*kept)(void) __attribute__((used)) = one;",
+                &["-DKEPT"],
+                "",
+            ),
+            (
+                "static int one(void) { return 1; } static int (*choose(void))(void) { return one; }
+                 EXPORT int chosen(void) __attribute__((ifunc(\"choose\")));",
+                &[],
+                "",
+            ),
+            ("int one(void) { return 1; }", &["-Wl,--omagic"], ""),
+        ] {
+            let source = source.replace("EXPORT", EXPORT);
+            let result = load(&object(&toolchain, &source, more));
+            if more == ["-DKEPT"] {
+                // By its own address it may be relocated.
+                result.unwrap();
+                continue;
+            }
+            let error = result
+                .err()
+                .unwrap_or_else(|| panic!("{source} {more:?} is loaded"))
+                .to_string();
+            assert!(error.contains(named), "{source} {more:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error_and_nothing_worse() {
+        let Some(toolchain) = toolchain() else { return };
+        let whole = object(
+            &toolchain,
+            "int two(void) { return 2; } int (*kept)(void) __attribute__((used)) = two;",
+            &[],
+        );
+        for length in (0..whole.len()).step_by(61) {
+            // What lies behind the segments may go.
+            if let Err(error) = load(&whole[..length]) {
+                assert!(!error.to_string().is_empty());
+            }
+        }
+        let mut random = StdRng::seed_from_u64(7);
+        for _ in 0..20_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..random.random_range(1..4) {
+                // Where the tables are.
+                let at = random.random_range(0..bytes.len().min(4096));
+                bytes[at] = random.random();
+            }
+            let _ = check(&bytes, 0);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What of a module is needed to make instances of it, once its code is compiled.
+
+use crate::{
+    layout::{Offsets, SLOT},
+    translate::{self, Module, Refusal},
+};
+use wasmparser::{
+    ConstExpr, DataKind, ElementItems, ElementKind, ExternalKind, FuncType, GlobalType, MemoryType, Operator,
+    TableType, TypeRef,
+};
+
+/// A parameter, a result or a global, as it lies in memory.
+pub(crate) type Slot = [u8; SLOT as usize];
+
+pub(crate) fn slot(bytes: &[u8]) -> Slot {
+    let mut slot = [0; SLOT as usize];
+    slot[..bytes.len()].copy_from_slice(bytes);
+    slot
+}
+
+/// A step of a constant expression.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Constant(Slot),
+    Global(u32),
+    /// A reference to a function, by its place.
+    Function(u32),
+    I32(fn(i32, i32) -> i32),
+    I64(fn(i64, i64) -> i64),
+}
+
+pub(crate) type Expression = Box<[Step]>;
+
+#[derive(Debug)]
+pub(crate) struct Import {
+    pub(crate) module: Box<str>,
+    pub(crate) name: Box<str>,
+    pub(crate) kind: Imported,
+}
+
+#[derive(Debug)]
+pub(crate) enum Imported {
+    Function(FuncType),
+    Table(TableType),
+    Memory(MemoryType),
+    Global(GlobalType),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exported {
+    /// By its place.
+    Function(u32),
+    Table(u32),
+    Memory,
+    Global(u32),
+}
+
+#[derive(Debug)]
+pub(crate) struct Segment<T> {
+    pub(crate) content: Box<[T]>,
+    /// Of an active one, the table (0 for memory) and the position.
+    pub(crate) at: Option<(u32, Expression)>,
+    /// There is nothing of it once an instance is made.
+    pub(crate) declared: bool,
+}
+
+/// A function that is referred to.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) kind: FuncType,
+    pub(crate) signature: u64,
+    /// Which entry leads to functions of its type.
+    pub(crate) entry: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) offsets: Offsets,
+    pub(crate) imports: Box<[Import]>,
+    pub(crate) imported_functions: u32,
+    /// By place: imported ones first.
+    pub(crate) functions: Box<[Function]>,
+    pub(crate) entries: usize,
+    pub(crate) tables: Box<[(TableType, Option<Expression>)]>,
+    pub(crate) imported_tables: u32,
+    pub(crate) memory: Option<MemoryType>,
+    pub(crate) imported_memory: bool,
+    /// Imported ones first, which have no expression.
+    pub(crate) globals: Box<[(GlobalType, Option<Expression>)]>,
+    pub(crate) imported_globals: u32,
+    pub(crate) data: Box<[Segment<u8>]>,
+    pub(crate) elements: Box<[Segment<Expression>]>,
+    pub(crate) exports: Box<[(Box<str>, Exported)]>,
+    /// By place.
+    pub(crate) start: Option<u32>,
+}
+
+impl Plan {
+    pub(crate) fn new(module: &Module<'_>) -> Result<Self, Refusal> {
+        let mut entries: Vec<u32> = module
+            .referred
+            .iter()
+            .map(|function| module.functions[*function as usize].type_index)
+            .collect();
+        entries.sort_unstable();
+        entries.dedup();
+        let functions = module.referred.iter().map(|function| {
+            let kind = module.type_of(*function);
+            let type_index = module.functions[*function as usize].type_index;
+            Function {
+                kind: kind.clone(),
+                signature: translate::signature(kind),
+                entry: entries.binary_search(&type_index).unwrap_or(0),
+            }
+        });
+        let optional =
+            |init: &Option<ConstExpr<'_>>| init.as_ref().map(|init| expression(module, init)).transpose();
+        Ok(Self {
+            offsets: module.offsets()?,
+            imports: imports(module),
+            imported_functions: module.imported_functions,
+            functions: functions.collect(),
+            entries: entries.len(),
+            tables: module
+                .tables
+                .iter()
+                .map(|table| Ok((table.kind, optional(&table.init)?)))
+                .collect::<Result<_, _>>()?,
+            imported_tables: module.imported_tables,
+            memory: module.memory,
+            imported_memory: module.imported_memory,
+            globals: module
+                .globals
+                .iter()
+                .map(|global| Ok((global.kind, optional(&global.init)?)))
+                .collect::<Result<_, _>>()?,
+            imported_globals: module.imported_globals,
+            data: data(module)?,
+            elements: elements(module)?,
+            exports: exports(module),
+            start: module.start.map(|start| place(module, start)),
+        })
+    }
+}
+
+fn place(module: &Module<'_>, function: u32) -> u32 {
+    // `Module::refer` has given one to each that is referred to.
+    module.functions[function as usize].place.unwrap_or(0)
+}
+
+fn imports(module: &Module<'_>) -> Box<[Import]> {
+    let imports = module.imports.iter().map(|import| Import {
+        module: import.module.into(),
+        name: import.name.into(),
+        kind: match import.ty {
+            TypeRef::Table(kind) => Imported::Table(kind),
+            TypeRef::Memory(kind) => Imported::Memory(kind),
+            TypeRef::Global(kind) => Imported::Global(kind),
+            TypeRef::Func(index) | TypeRef::FuncExact(index) => {
+                Imported::Function(module.types[index as usize].clone())
+            }
+            // Validation lets none in.
+            TypeRef::Tag(tag) => Imported::Function(module.types[tag.func_type_idx as usize].clone()),
+        },
+    });
+    imports.collect()
+}
+
+fn exports(module: &Module<'_>) -> Box<[(Box<str>, Exported)]> {
+    let exports = module.exports.iter().filter_map(|export| {
+        let exported = match export.kind {
+            ExternalKind::Func | ExternalKind::FuncExact => Exported::Function(place(module, export.index)),
+            ExternalKind::Table => Exported::Table(export.index),
+            ExternalKind::Memory => Exported::Memory,
+            ExternalKind::Global => Exported::Global(export.index),
+            ExternalKind::Tag => return None,
+        };
+        Some((export.name.into(), exported))
+    });
+    exports.collect()
+}
+
+fn data(module: &Module<'_>) -> Result<Box<[Segment<u8>]>, Refusal> {
+    let segments = module.data.iter().map(|data| {
+        Ok(Segment {
+            content: data.data.into(),
+            at: match &data.kind {
+                DataKind::Active { offset_expr, .. } => Some((0, expression(module, offset_expr)?)),
+                DataKind::Passive => None,
+            },
+            declared: false,
+        })
+    });
+    segments.collect()
+}
+
+fn elements(module: &Module<'_>) -> Result<Box<[Segment<Expression>]>, Refusal> {
+    let segments = module.elements.iter().map(|element| {
+        let content = match element.items.clone() {
+            ElementItems::Functions(functions) => functions
+                .into_iter()
+                .map(|function| {
+                    let function = function.map_err(malformed)?;
+                    Ok([Step::Function(place(module, function))].into())
+                })
+                .collect::<Result<_, Refusal>>()?,
+            ElementItems::Expressions(_, items) => items
+                .into_iter()
+                .map(|item| expression(module, &item.map_err(malformed)?))
+                .collect::<Result<_, _>>()?,
+        };
+        let at = match &element.kind {
+            ElementKind::Active {
+                table_index,
+                offset_expr,
+            } => Some((table_index.unwrap_or(0), expression(module, offset_expr)?)),
+            ElementKind::Passive | ElementKind::Declared => None,
+        };
+        Ok(Segment {
+            content,
+            at,
+            declared: matches!(element.kind, ElementKind::Declared),
+        })
+    });
+    segments.collect()
+}
+
+fn malformed(error: wasmparser::BinaryReaderError) -> Refusal {
+    Refusal::Malformed(error.to_string())
+}
+
+fn expression(module: &Module<'_>, expression: &ConstExpr<'_>) -> Result<Expression, Refusal> {
+    let mut steps = Vec::new();
+    for operator in expression.get_operators_reader() {
+        steps.push(match operator.map_err(malformed)? {
+            Operator::I32Const { value } => Step::Constant(slot(&value.to_le_bytes())),
+            Operator::I64Const { value } => Step::Constant(slot(&value.to_le_bytes())),
+            Operator::F32Const { value } => Step::Constant(slot(&value.bits().to_le_bytes())),
+            Operator::F64Const { value } => Step::Constant(slot(&value.bits().to_le_bytes())),
+            Operator::V128Const { value } => Step::Constant(*value.bytes()),
+            Operator::RefNull { .. } => Step::Constant(slot(&[])),
+            Operator::RefFunc { function_index } => Step::Function(place(module, function_index)),
+            Operator::GlobalGet { global_index } => Step::Global(global_index),
+            Operator::I32Add => Step::I32(i32::wrapping_add),
+            Operator::I32Sub => Step::I32(i32::wrapping_sub),
+            Operator::I32Mul => Step::I32(i32::wrapping_mul),
+            Operator::I64Add => Step::I64(i64::wrapping_add),
+            Operator::I64Sub => Step::I64(i64::wrapping_sub),
+            Operator::I64Mul => Step::I64(i64::wrapping_mul),
+            Operator::End => break,
+            other => {
+                return Err(Refusal::Unsupported(format!(
+                    "{other:?} in a constant expression"
+                )));
+            }
+        });
+    }
+    Ok(steps.into())
+}

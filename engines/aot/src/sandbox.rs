@@ -1,0 +1,335 @@
+//! A sandbox: one instance, its fiber and its request.
+
+use crate::{
+    image::Loaded,
+    instance::{External, Instance, InstanceError},
+    layout::{self, Builtin, Trap},
+    plan::Slot,
+    pool::{self, Place},
+    wasi_host::Answer,
+};
+use contract::{ByteSize, Fault, Grant, Input, Sandbox, Step, Until, Usage};
+use fiber::{Event, Fiber};
+use std::{
+    mem, slice,
+    sync::Arc,
+    task::{self, Waker},
+    time::Instant,
+};
+use wasi::{Command, Stop};
+
+/// A host call of a guest that waits for its answer.
+#[derive(Clone, Copy)]
+struct Call {
+    number: u32,
+    slots: *mut Slot,
+}
+
+enum State {
+    /// For the last piece of the request's body, or for a place of the host's.
+    New,
+    /// In the start section,
+    Starting,
+    /// or in `_start`.
+    Running,
+    /// Ended well: it can take another request.
+    Idle,
+    Over,
+}
+
+/// See the module.
+pub(crate) struct Running {
+    state: State,
+    command: Option<Command>,
+    guest: Option<Guest>,
+    /// Made again when the sandbox runs next.
+    call: Option<Call>,
+    refused: bool,
+    usage: Usage,
+    grant: Arc<Grant>,
+    image: Arc<Loaded>,
+    // Last: the place is free once all else is gone.
+    _place: Place,
+}
+
+/// An instance and the stack that it runs on.
+pub(crate) struct Guest {
+    fiber: Fiber,
+    instance: Box<Instance>,
+}
+
+impl Guest {
+    fn new(image: &Loaded) -> Result<Self, InstanceError> {
+        let fiber = Fiber::new(image.pool.stack().map_err(InstanceError::Host)?);
+        let imports = vec![External::Host; image.image.plan.imports.len()];
+        let instance = Instance::new(&image.image, &imports, fiber.handle())?;
+        Ok(Self { fiber, instance })
+    }
+
+    /// Calls a function that takes and returns nothing.
+    fn start(&mut self, place: u32) {
+        let (entry, function) = self.instance.callee(place);
+        self.fiber
+            .start(entry, [function.code.addr(), function.context.addr(), 0]);
+    }
+}
+
+impl Running {
+    pub(crate) fn new(image: Arc<Loaded>, grant: Arc<Grant>, input: Input, place: Place) -> Self {
+        Self {
+            state: State::New,
+            command: Some(Command::new(grant.clone(), input)),
+            guest: None,
+            call: None,
+            refused: false,
+            usage: Usage::default(),
+            grant,
+            image,
+            _place: place,
+        }
+    }
+
+    fn limit(&self) -> ByteSize {
+        self.grant.limits.memory
+    }
+
+    /// Begins, once the request's body is complete. `Some` if there is nothing to run yet, or never.
+    fn begin(&mut self, waker: &Waker) -> Option<Step> {
+        let command = self.command.as_mut()?;
+        if command.is_incomplete() {
+            match command.poll_complete(waker) {
+                task::Poll::Pending => return Some(Step::Waiting { until: None }),
+                task::Poll::Ready(Ok(())) => {}
+                task::Poll::Ready(Err(error)) => {
+                    let reason = format!("the request's body broke off: {error}");
+                    return Some(self.end(Err(Stop::Fault(Fault::Trap { reason }))));
+                }
+            }
+        }
+        if self.guest.is_some() {
+            self.run_command();
+            return None;
+        }
+        let mut guest = match Guest::new(&self.image) {
+            Ok(guest) => guest,
+            Err(InstanceError::Host(_)) => {
+                // As the host may have it again.
+                let until = Some(Instant::now() + pool::AGAIN);
+                return Some(Step::Waiting { until });
+            }
+            Err(error) => return Some(self.end(Err(trapped(&error.to_string())))),
+        };
+        let bytes = guest.instance.memory.map_or(0, |memory| memory.bytes());
+        self.usage.memory = bytes;
+        if bytes > self.limit().0 {
+            self.refused = true;
+            let reason = "its memory is larger from the beginning";
+            return Some(self.end(Err(trapped(reason))));
+        }
+        if let Err(trap) = guest.instance.initialize() {
+            return Some(self.end(Err(trapped(trap.message()))));
+        }
+        let first = self.image.image.plan.start;
+        self.usage.started = Some(Instant::now());
+        match first {
+            Some(start) => {
+                guest.start(start);
+                self.state = State::Starting;
+                self.guest = Some(guest);
+            }
+            None => {
+                self.guest = Some(guest);
+                self.run_command();
+            }
+        }
+        None
+    }
+
+    fn run_command(&mut self) {
+        if let Some(guest) = &mut self.guest {
+            self.usage.started = self.usage.started.or_else(|| Some(Instant::now()));
+            guest.start(self.image.start);
+            self.state = State::Running;
+        }
+    }
+
+    /// What the guest has come to.
+    fn end(&mut self, result: Result<(), Stop>) -> Step {
+        let command = self.command.take();
+        let finish = |code| command.map_or(Ok(()), |mut command| command.finish(code));
+        let result = match result {
+            Ok(()) | Err(Stop::Exit(0)) => finish(0),
+            Err(Stop::Exit(code)) => finish(code),
+            Err(Stop::Fault(fault)) => Err(fault),
+        };
+        match result {
+            Ok(()) => {
+                self.state = State::Idle;
+                Step::Done(self.usage)
+            }
+            Err(fault) => {
+                self.state = State::Over;
+                self.guest = None;
+                Step::Fault(self.after_refusal(fault), self.usage)
+            }
+        }
+    }
+
+    /// A guest that was refused memory and then failed is out of memory.
+    fn after_refusal(&self, fault: Fault) -> Fault {
+        let limit = self.limit();
+        match fault {
+            Fault::Trap { reason } if self.refused => Fault::OutOfMemory { limit, reason },
+            Fault::Exit { code } if self.refused => Fault::OutOfMemory {
+                limit,
+                reason: format!("it exited with code {code}"),
+            },
+            other => other,
+        }
+    }
+
+    /// Answers a host call. `Some` if the guest does not go on.
+    fn answer(&mut self, call: Call) -> Option<Step> {
+        let (Some(guest), Some(command)) = (&mut self.guest, &mut self.command) else {
+            return Some(self.end(Ok(())));
+        };
+        if let Some(builtin) = Builtin::from_number(call.number) {
+            if builtin == Builtin::MemoryGrow && !self.may_grow(call) {
+                return None;
+            }
+            // SAFETY: compiled code passes the slots that its builtin has, which lie on the guest's stack.
+            let done = unsafe { self.guest.as_mut()?.instance.builtin(builtin, call.slots) };
+            let bytes = self
+                .guest
+                .as_ref()?
+                .instance
+                .memory
+                .map_or(0, |memory| memory.bytes());
+            self.usage.memory = self.usage.memory.max(bytes);
+            return done.err().map(|trap| self.end(Err(trapped(trap.message()))));
+        }
+        let Some((function, slots)) = self.image.functions.get(call.number as usize) else {
+            return Some(self.end(Err(trapped("it called what it does not import"))));
+        };
+        // SAFETY: as above; the guest, whose memory it is, does not run.
+        let (slots, memory) = unsafe {
+            let memory = guest.instance.memory.map_or(&mut [][..], |memory| {
+                slice::from_raw_parts_mut(memory.base.as_ptr(), usize::try_from(memory.bytes()).unwrap_or(0))
+            });
+            (slice::from_raw_parts_mut(call.slots, *slots), memory)
+        };
+        match function(command, memory, slots) {
+            Answer::Given => None,
+            Answer::Wait(until) => {
+                self.call = Some(call);
+                Some(Step::Waiting { until: Some(until) })
+            }
+            Answer::Stop(stop) => Some(self.end(Err(stop))),
+        }
+    }
+
+    /// Whether memory may grow as this call says; answers the call if not.
+    fn may_grow(&mut self, call: Call) -> bool {
+        let Some(memory) = self.guest.as_ref().and_then(|guest| guest.instance.memory) else {
+            return true;
+        };
+        // SAFETY: as in `answer`: the call has one slot.
+        let pages = unsafe { call.slots.cast::<u32>().read() };
+        let wanted = memory.bytes() + u64::from(pages) * crate::instance::PAGE;
+        if wanted <= self.limit().0 {
+            return true;
+        }
+        // Beyond its own declared maximum it is the module that refuses.
+        self.refused |= wanted <= memory.most();
+        // SAFETY: as above.
+        unsafe { call.slots.cast::<u32>().write(u32::MAX) };
+        false
+    }
+
+    fn fault(&mut self, fault: &fiber::Fault) -> Step {
+        if fault.stack_overflow {
+            return self.end(Err(Stop::Fault(Fault::StackOverflow)));
+        }
+        let trap = fault.trap.and_then(|number| Trap::ALL.get(usize::from(number)));
+        let reason = match trap {
+            Some(trap) => trap.message().to_owned(),
+            None if fault.signal == libc::SIGSEGV => Trap::MemoryOutOfBounds.message().to_owned(),
+            None => format!("signal {} at {:#x}", fault.signal, fault.instruction),
+        };
+        self.end(Err(trapped(&reason)))
+    }
+}
+
+fn trapped(reason: &str) -> Stop {
+    Stop::Fault(Fault::Trap {
+        reason: reason.to_owned(),
+    })
+}
+
+impl Sandbox for Running {
+    fn run(&mut self, waker: &Waker, until: Until<'_>) -> Step {
+        let _thread = match self.image.pool.enter() {
+            Ok(entered) => entered,
+            Err(reason) => return self.end(Err(trapped(&reason))),
+        };
+        match self.state {
+            State::New => {
+                if let Some(step) = self.begin(waker) {
+                    return step;
+                }
+            }
+            State::Starting | State::Running => {}
+            State::Idle | State::Over => return self.end(Err(trapped("it was run after its end"))),
+        }
+        if let Some(step) = self.call.take().and_then(|call| self.answer(call)) {
+            return step;
+        }
+        loop {
+            let Some(guest) = &mut self.guest else {
+                return self.end(Err(trapped("it was run after its end")));
+            };
+            // SAFETY: the code is that of this engine's compiler, loaded by this engine's loader; this thread has been entered; a
+            // sandbox stays on its thread.
+            match unsafe { guest.fiber.resume() } {
+                Some(Event::Returned) if matches!(self.state, State::Starting) => self.run_command(),
+                Some(Event::Returned) | None => return self.end(Ok(())),
+                Some(Event::Preempted) => {
+                    if until.is_over() {
+                        return Step::Preempted;
+                    }
+                }
+                Some(Event::Call { number, slots, .. }) => {
+                    let call = Call {
+                        number,
+                        slots: slots.cast(),
+                    };
+                    if let Some(step) = self.answer(call) {
+                        return step;
+                    }
+                }
+                Some(Event::Fault(fault)) => return self.fault(&fault),
+            }
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    fn renew(&mut self, input: Input) -> Result<(), Input> {
+        match mem::replace(&mut self.state, State::New) {
+            State::Idle => {
+                self.command = Some(Command::new(self.grant.clone(), input));
+                self.usage.started = None;
+                self.refused = false;
+                Ok(())
+            }
+            other => {
+                self.state = other;
+                Err(input)
+            }
+        }
+    }
+}
+
+const _: () = assert!(layout::SLOT == 16);

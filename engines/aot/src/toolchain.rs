@@ -1,0 +1,148 @@
+//! LLVM as it is installed here.
+
+use crate::translate::Target;
+use std::{
+    env,
+    ffi::OsStr,
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The oldest LLVM whose IR this is.
+const OLDEST: u32 = 16;
+/// Newer ones than this are tried by the name without a version.
+const NEWEST: u32 = 24;
+
+/// A compiler of LLVM's IR.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Toolchain {
+    clang: PathBuf,
+    /// What it says of itself.
+    version: String,
+}
+
+/// Why a piece of IR was not compiled.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ToolError {
+    #[error("{}: {error}", clang.display())]
+    Start { clang: PathBuf, error: io::Error },
+    #[error("clang failed: {0}")]
+    Failed(String),
+}
+
+impl Toolchain {
+    /// The newest clang on the path, with its linker. The error says what was looked for.
+    pub fn find() -> Result<Self, String> {
+        let names = (OLDEST..=NEWEST).rev().map(|version| format!("clang-{version}"));
+        for name in names.chain(["clang".to_owned()]) {
+            let Some(clang) = on_path(OsStr::new(&name)) else {
+                continue;
+            };
+            let Some(version) = version_of(&clang) else {
+                continue;
+            };
+            if major(&version).is_some_and(|major| major >= OLDEST) {
+                return Ok(Self { clang, version });
+            }
+        }
+        Err(format!(
+            "no clang from version {OLDEST} on is on the path: install one with its linker, for example clang-22 and lld-22"
+        ))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn clang(&self) -> &Path {
+        &self.clang
+    }
+
+    /// What it says of itself.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// A shared object of this IR, in a folder for what is needed meanwhile.
+    pub(crate) fn compile(&self, ir: &str, target: Target, folder: &Path) -> Result<Vec<u8>, ToolError> {
+        let out = folder.join("code.so");
+        let mut command = Command::new(&self.clang);
+        command
+            .args(["-x", "ir", "-", "-o"])
+            .arg(&out)
+            .args([
+                "-O3",
+                "-shared",
+                "-fPIC",
+                "-nostdlib",
+                "-fuse-ld=lld",
+                "-ffp-contract=off",
+                "-Wno-override-module",
+                // What LLVM may make of loops, but for what there is in `library`.
+                "-fno-builtin-strlen",
+                "-fno-builtin-wcslen",
+                "-fno-builtin-bcmp",
+                "-fno-builtin-memcmp",
+                "-fno-builtin-bzero",
+                "-Wl,--no-undefined,-z,noexecstack,-z,separate-code,-z,norelro,--hash-style=gnu,--build-id=none",
+            ])
+            .arg(format!("--target={}", target.triple()));
+        if target == Target::HERE {
+            command.arg("-march=native");
+        }
+        command
+            .env("TMPDIR", folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let start = |error| ToolError::Start {
+            clang: self.clang.clone(),
+            error,
+        };
+        let mut child = command.spawn().map_err(start)?;
+        // Clang reads all of it before it writes anything but the first errors.
+        let written = child
+            .stdin
+            .take()
+            .map_or(Ok(()), |mut input| input.write_all(ir.as_bytes()));
+        let output = child.wait_with_output().map_err(start)?;
+        if !output.status.success() {
+            return Err(ToolError::Failed(format!(
+                "{}: {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr).trim()
+            )));
+        }
+        written.map_err(start)?;
+        fs::read(out).map_err(start)
+    }
+}
+
+fn on_path(name: &OsStr) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+fn version_of(clang: &Path) -> Option<String> {
+    let output = Command::new(clang).arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.lines().next().map(str::to_owned)
+}
+
+/// Of `Debian clang version 22.1.8 (1~deb12u1)`.
+fn major(version: &str) -> Option<u32> {
+    let number = version.split("version ").nth(1)?;
+    number.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read() {
+        assert_eq!(major("Debian clang version 22.1.8 (1~deb12u1)"), Some(22));
+        assert_eq!(major("clang version 16.0.6"), Some(16));
+        assert_eq!(major("cc (Debian 12.2.0) 12.2.0"), None);
+    }
+}

@@ -1,0 +1,340 @@
+//! From core Wasm to textual LLVM IR.
+//!
+//! Each function becomes one of the same control flow, whose first parameter is the context ([`crate::layout`]). Locals and
+//! what blocks answer are stack slots, which LLVM makes values of. Linear memory is reached through an address that is read
+//! from the context once, in the function's first block, and marked as never changing; loads and stores of linear memory and
+//! those of the context are in alias scopes of their own, so that neither holds up the other. All functions have the
+//! `tailcc` convention: tail calls need it, and others lose nothing by it.
+//!
+//! What traps in Wasm and is undefined in LLVM has an explicit check in front of it. A trap is an instruction that
+//! contains its number. In `guard` mode accesses of linear memory are not checked: they fault. LLVM knows
+//! nothing of that and deletes a load whose value nobody uses; see [`function::force`].
+
+mod control;
+mod function;
+mod memory;
+mod module;
+mod numeric;
+mod reference;
+mod simd;
+
+pub(crate) use module::{Module, Refusal};
+
+use crate::layout::{self, SLOT};
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+use wasmparser::{FuncType, ValType};
+
+/// How accesses of linear memory are kept inside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Bounds {
+    /// 4 GiB of address space are reserved for each memory, what is not used of it cannot be accessed, and an access
+    /// there faults.
+    #[default]
+    Guard,
+    /// Every access is compared with the memory's size.
+    Software,
+    /// Addresses lose the bits that lead out of the memory, whose size is a power of two: nothing traps, and what lies outside
+    /// is read and written somewhere inside.
+    Mask,
+    /// Nothing keeps the guest inside. To measure only.
+    None,
+}
+
+impl Bounds {
+    /// As in a manifest.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Guard => "guard",
+            Self::Software => "software",
+            Self::Mask => "mask",
+            Self::None => "none",
+        }
+    }
+}
+
+/// For which processors code is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// x86-64 with SSE 4.2.
+    X86_64,
+    /// 64-bit ARM.
+    Aarch64,
+}
+
+impl Target {
+    /// That of this process.
+    pub const HERE: Self = if cfg!(target_arch = "aarch64") {
+        Self::Aarch64
+    } else {
+        Self::X86_64
+    };
+
+    /// As LLVM says it.
+    pub const fn triple(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64-unknown-linux-gnu",
+            Self::Aarch64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// The instruction that traps with this number: what `llvm.ubsantrap` becomes, of which LLVM thinks that nobody reads
+    /// memory after it.
+    fn trap(self, number: u8) -> String {
+        match self {
+            // ud1l number(%eax), %eax
+            Self::X86_64 => format!(".byte 103, 15, 185, 64, {number}"),
+            Self::Aarch64 => format!("brk #{}", 0x5500 + u32::from(number)),
+        }
+    }
+
+    /// The constraint of inline assembly for a register of floats and vectors.
+    fn vector_register(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x",
+            Self::Aarch64 => "w",
+        }
+    }
+}
+
+/// Bytes behind each memory that cannot be accessed. Accesses at an offset below this are not checked in `guard` mode.
+pub(crate) const GUARD: u64 = 32 << 20;
+
+/// A number for a function type that is the same in all modules. Never 0.
+pub(crate) fn signature(kind: &FuncType) -> u64 {
+    let mut hash = Sha256::new();
+    hash.update(kind.to_string());
+    let digest: [u8; 32] = hash.finalize().into();
+    u64::from_le_bytes(digest[..8].try_into().unwrap_or_default()) | 1
+}
+
+/// A type of LLVM's.
+fn llvm(kind: ValType) -> &'static str {
+    match kind {
+        ValType::I32 => "i32",
+        ValType::I64 => "i64",
+        ValType::F32 => "float",
+        ValType::F64 => "double",
+        ValType::V128 => "<16 x i8>",
+        ValType::Ref(_) => "ptr",
+    }
+}
+
+/// What a function returns.
+fn results(kind: &FuncType) -> String {
+    match kind.results() {
+        [] => "void".into(),
+        [one] => llvm(*one).into(),
+        several => {
+            let several: Vec<_> = several.iter().map(|kind| llvm(*kind)).collect();
+            format!("{{ {} }}", several.join(", "))
+        }
+    }
+}
+
+fn parameters(kind: &FuncType) -> String {
+    let mut text = String::from("ptr noundef nonnull noalias %c");
+    for (index, kind) in kind.params().iter().enumerate() {
+        let _ = write!(text, ", {} %p{index}", llvm(*kind));
+    }
+    text
+}
+
+/// How a module is translated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) bounds: Bounds,
+    pub(crate) target: Target,
+}
+
+/// The whole module as LLVM IR.
+pub(crate) fn translate(module: &Module<'_>, settings: Settings) -> Result<String, Refusal> {
+    refuse_collisions(module)?;
+    let offsets = module.offsets()?;
+    let mut text = prelude(settings.target);
+    for (index, body) in (module.imported_functions..).zip(&module.bodies) {
+        let function = function::Function::new(module, &offsets, settings, index);
+        function
+            .translate(body, &mut text)
+            .map_err(|error| Refusal::Malformed(error.to_string()))?;
+    }
+    for import in 0..module.imported_functions {
+        host_call(module, import, &mut text);
+    }
+    let entries = entries(module, &mut text);
+    image(module, &entries, &mut text);
+    text.push_str(DECLARATIONS);
+    Ok(text)
+}
+
+/// Two types with the same number would be one to an indirect call.
+fn refuse_collisions(module: &Module<'_>) -> Result<(), Refusal> {
+    let mut known = std::collections::HashMap::new();
+    for kind in &module.types {
+        if known
+            .insert(signature(kind), kind)
+            .is_some_and(|other| other != kind)
+        {
+            let reason =
+                "two of its function types have the same number; change the order of one's parameters";
+            return Err(Refusal::Unsupported(reason.into()));
+        }
+    }
+    Ok(())
+}
+
+const DECLARATIONS: &str = include_str!("declarations.ll");
+
+fn prelude(target: Target) -> String {
+    format!("target triple = \"{}\"\n", target.triple())
+}
+
+/// `@h0`: from a call of an imported function to the host, with parameters and results in memory.
+fn host_call(module: &Module<'_>, import: u32, text: &mut String) {
+    let kind = module.type_of(import);
+    let slots = kind.params().len().max(kind.results().len());
+    let _ = writeln!(
+        text,
+        "define hidden tailcc {} @h{import}({}) #1 {{",
+        results(kind),
+        parameters(kind)
+    );
+    let _ = writeln!(text, "  %a = alloca [{} x i8], align 16", slots * SLOT as usize);
+    for (index, kind) in kind.params().iter().enumerate() {
+        let _ = writeln!(
+            text,
+            "  %a{index} = getelementptr i8, ptr %a, i64 {}",
+            index * SLOT as usize
+        );
+        let _ = writeln!(text, "  store {} %p{index}, ptr %a{index}, align 16", llvm(*kind));
+    }
+    let _ = writeln!(
+        text,
+        "  %e = getelementptr i8, ptr %c, i64 {}",
+        layout::ENTER_HOST
+    );
+    text.push_str("  %h = load ptr, ptr %e, align 8, !invariant.load !0\n");
+    let _ = writeln!(text, "  %o = getelementptr i8, ptr %c, i64 {}", layout::FIBER);
+    text.push_str("  %i = load ptr, ptr %o, align 8\n");
+    let _ = writeln!(text, "  call void %h(ptr %i, i32 {import}, ptr %a, ptr %c)");
+    take(kind.results(), "a", text);
+    text.push_str("}\n");
+}
+
+/// Returns what lies in slots.
+fn take(kinds: &[ValType], slots: &str, text: &mut String) {
+    for (index, kind) in kinds.iter().enumerate() {
+        let _ = writeln!(
+            text,
+            "  %s{index} = getelementptr i8, ptr %{slots}, i64 {}",
+            index * SLOT as usize
+        );
+        let _ = writeln!(
+            text,
+            "  %r{index} = load {}, ptr %s{index}, align 16",
+            llvm(*kind)
+        );
+    }
+    match kinds {
+        [] => text.push_str("  ret void\n"),
+        [one] => {
+            let _ = writeln!(text, "  ret {} %r0", llvm(*one));
+        }
+        several => {
+            let whole: Vec<_> = several.iter().map(|kind| llvm(*kind)).collect();
+            let whole = format!("{{ {} }}", whole.join(", "));
+            let mut value = String::from("poison");
+            for (index, kind) in several.iter().enumerate() {
+                let _ = writeln!(
+                    text,
+                    "  %w{index} = insertvalue {whole} {value}, {} %r{index}, {index}",
+                    llvm(*kind)
+                );
+                value = format!("%w{index}");
+            }
+            let _ = writeln!(text, "  ret {whole} {value}");
+        }
+    }
+}
+
+/// `@e0`: for each type of a function that is referred to, from the host to a function of that type. The types, in the order
+/// of their numbers.
+fn entries(module: &Module<'_>, text: &mut String) -> Vec<u32> {
+    let mut types: Vec<u32> = module
+        .referred
+        .iter()
+        .map(|function| module.functions[*function as usize].type_index)
+        .collect();
+    types.sort_unstable();
+    types.dedup();
+    for type_index in &types {
+        let kind = &module.types[*type_index as usize];
+        let _ = writeln!(
+            text,
+            "define hidden void @e{type_index}(ptr %f, ptr %c, ptr %a) #1 {{"
+        );
+        let mut arguments = String::from("ptr %c");
+        for (index, kind) in kind.params().iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "  %a{index} = getelementptr i8, ptr %a, i64 {}",
+                index * SLOT as usize
+            );
+            let _ = writeln!(
+                text,
+                "  %p{index} = load {}, ptr %a{index}, align 16",
+                llvm(*kind)
+            );
+            let _ = write!(arguments, ", {} %p{index}", llvm(*kind));
+        }
+        let whole = results(kind);
+        if kind.results().is_empty() {
+            let _ = writeln!(text, "  call tailcc void %f({arguments})");
+        } else {
+            let _ = writeln!(text, "  %r = call tailcc {whole} %f({arguments})");
+        }
+        for (index, kind) in kind.results().iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "  %s{index} = getelementptr i8, ptr %a, i64 {}",
+                index * SLOT as usize
+            );
+            let value = if whole.starts_with('{') {
+                let _ = writeln!(text, "  %r{index} = extractvalue {whole} %r, {index}");
+                format!("%r{index}")
+            } else {
+                "%r".into()
+            };
+            let _ = writeln!(text, "  store {} {value}, ptr %s{index}, align 16", llvm(*kind));
+        }
+        text.push_str("  ret void\n}\n");
+    }
+    types
+}
+
+/// What a loader finds: how far from `@millpond` lie the addresses of library functions that it has to fill in, the code of each
+/// function that is referred to (of imported ones, what leads to the host), and that of each entry.
+fn image(module: &Module<'_>, entries: &[u32], text: &mut String) {
+    let functions = module.referred.iter().map(|function| {
+        let kind = if *function < module.imported_functions {
+            'h'
+        } else {
+            'f'
+        };
+        format!("{kind}{function}")
+    });
+    let symbols: Vec<_> = ["library".into()]
+        .into_iter()
+        .chain(functions)
+        .chain(entries.iter().map(|kind| format!("e{kind}")))
+        .collect();
+    let _ = writeln!(text, "@millpond = constant [{} x i32] [", symbols.len());
+    for (index, symbol) in symbols.iter().enumerate() {
+        let comma = if index + 1 < symbols.len() { "," } else { "" };
+        let _ = writeln!(
+            text,
+            "  i32 trunc (i64 sub (i64 ptrtoint (ptr @{symbol} to i64), i64 ptrtoint (ptr @millpond to i64)) to i32){comma}"
+        );
+    }
+    text.push_str("], align 4\n");
+}
