@@ -4,7 +4,7 @@ use crate::{
     layout::{self, Builtin, ELEMENT, ELEMENTS, FunctionReference, MemorySize, SLOT, Table, Trap},
     object::Object,
     plan::{Exported, Expression, Imported, Plan, Slot, Step, slot},
-    translate::{Bounds, GUARD},
+    translate::{Bounds, GUARD, SIGNED_PAGES, signed_addresses},
 };
 use rustix::{
     io::Errno,
@@ -18,8 +18,10 @@ use std::{
 
 /// Bytes of a page of Wasm's.
 pub(crate) const PAGE: u64 = 64 << 10;
-/// What 32 bits can address.
+/// What 32 bits can address,
 const RESERVED: u64 = 4 << 30;
+/// and how far below a memory a signed number of 32 bits leads.
+const BELOW: usize = 2 << 30;
 /// The most elements that a table has room for.
 const TABLE_MOST: u64 = 64 << 10;
 /// Bytes of a page of the processor's.
@@ -134,6 +136,8 @@ pub(crate) struct Instance {
 struct Places {
     size: usize,
     tables: Vec<usize>,
+    /// Up to here there is something else.
+    usable: usize,
     memory: usize,
     whole: usize,
 }
@@ -148,14 +152,19 @@ impl Places {
             tables.push(at);
             at += ELEMENTS as usize + *room as usize * ELEMENT as usize;
         }
-        let memory = at.next_multiple_of(HOST_PAGE);
+        let usable = at.next_multiple_of(HOST_PAGE);
         let own = plan.memory.is_some() && !plan.imported_memory;
-        let whole = memory + if own { (RESERVED + GUARD) as usize } else { 0 };
+        let (below, above) = if own {
+            (BELOW, (RESERVED + GUARD) as usize)
+        } else {
+            (0, 0)
+        };
         Self {
             size,
             tables,
-            memory,
-            whole,
+            usable,
+            memory: usable + below,
+            whole: usable + below + above,
         }
     }
 }
@@ -179,7 +188,7 @@ impl Instance {
             .collect::<Result<Vec<_>, _>>()?;
         let places = Places::new(plan, &rooms);
         let space = Space::new(places.whole.max(HOST_PAGE)).map_err(InstanceError::Host)?;
-        space.allow(0, places.memory).map_err(InstanceError::Host)?;
+        space.allow(0, places.usable).map_err(InstanceError::Host)?;
         let mut instance = Box::new(Self {
             image: image.clone(),
             memory: None,
@@ -637,7 +646,11 @@ impl MemoryHandle {
 
     /// The most bytes that it can ever have.
     pub(crate) fn most(&self) -> u64 {
-        self.kind.maximum.unwrap_or(RESERVED / PAGE).min(RESERVED / PAGE) * PAGE
+        let most = match signed_addresses(&self.kind) {
+            true => SIGNED_PAGES,
+            false => RESERVED / PAGE,
+        };
+        self.kind.maximum.map_or(most, |maximum| maximum.min(most)) * PAGE
     }
 
     fn grow(&self, pages: u32, bounds: Bounds) -> u32 {

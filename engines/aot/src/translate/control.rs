@@ -358,7 +358,7 @@ impl Function<'_, '_> {
         // A callee may leave the guest for good, and a load before it happens before that.
         self.settle();
         let whole = results(kind);
-        let call = format!("tailcc {whole} {code}({list})");
+        let call = format!("{} {whole} {code}({list})", self.module.convention());
         if tail {
             if kind.results().is_empty() {
                 self.line(format_args!("musttail call {call}"));

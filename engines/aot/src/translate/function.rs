@@ -151,7 +151,8 @@ impl<'m, 'a> Function<'m, 'a> {
         let (index, results, parameters) = (self.index, results(kind), parameters(kind));
         let _ = writeln!(
             out,
-            "define internal tailcc {results} @f{index}({parameters}) #0 {{"
+            "define internal {} {results} @f{index}({parameters}) #0 {{",
+            self.module.convention()
         );
         if self.uses_memory {
             let aligned = "!invariant.load !0, !nonnull !0, !noundef !0, !align !1";

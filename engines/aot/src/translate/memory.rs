@@ -109,8 +109,18 @@ impl Function<'_, '_> {
     }
 
     /// Where an access of so many bytes goes.
+    ///
+    /// A loop's counter and an address in it are 32 bits that wrap. LLVM counts in 64 bits if it can prove that they do not, and with
+    /// signed numbers that is easier: counters often begin below zero, and what ends at zero has no sign. In a memory of 2 GiB at most an
+    /// address that is negative as a signed number lies outside, and leads below the memory's begin, where nothing can be accessed either.
+    /// With an offset that is not so: it would lead back in.
     pub(super) fn address(&mut self, index: &Value, memarg: MemArg, bytes: u64) -> Text {
-        let wide = self.wide(index);
+        let signed = memarg.offset == 0 && self.module.has_signed_addresses();
+        let wide = if signed && self.settings.bounds == Bounds::Guard {
+            self.define(format_args!("sext i32 {index} to i64"))
+        } else {
+            self.wide(index)
+        };
         let position = match memarg.offset {
             0 => wide,
             offset => self.define(format_args!("add nuw nsw i64 {wide}, {offset}")),
@@ -124,7 +134,11 @@ impl Function<'_, '_> {
                 let end = self.define(format_args!("add nuw nsw i64 {position}, {bytes}"));
                 let outside = self.define(format_args!("icmp ugt i64 {end}, {size}"));
                 self.trap_if(&outside, Trap::MemoryOutOfBounds);
-                position
+                // What is inside has no sign.
+                match signed {
+                    true => self.define(format_args!("sext i32 {index} to i64")),
+                    false => position,
+                }
             }
             Bounds::Mask => {
                 let size = self.constant_of_context(layout::MEMORY_SIZE, "ptr", "%c");
@@ -139,8 +153,9 @@ impl Function<'_, '_> {
             }
         };
         let base = self.base();
+        let unsigned = if signed { "" } else { " nuw" };
         self.define(format_args!(
-            "getelementptr inbounds nuw i8, ptr {base}, i64 {position}"
+            "getelementptr inbounds{unsigned} i8, ptr {base}, i64 {position}"
         ))
     }
 

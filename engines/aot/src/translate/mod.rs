@@ -3,8 +3,7 @@
 //! Each function becomes one of the same control flow, whose first parameter is the context ([`crate::layout`]). Locals and
 //! what blocks answer are stack slots, which LLVM makes values of. Linear memory is reached through an address that is read
 //! from the context once, in the function's first block, and marked as never changing; loads and stores of linear memory and
-//! those of the context are in alias scopes of their own, so that neither holds up the other. All functions have the
-//! `tailcc` convention: tail calls need it, and others lose nothing by it.
+//! those of the context are in alias scopes of their own, so that neither holds up the other.
 //!
 //! What traps in Wasm and is undefined in LLVM has an explicit check in front of it. A trap is an instruction that
 //! contains its number. In `guard` mode accesses of linear memory are not checked: they fault. LLVM knows
@@ -18,7 +17,7 @@ mod numeric;
 mod reference;
 mod simd;
 
-pub(crate) use module::{Module, Refusal};
+pub(crate) use module::{Module, Refusal, SIGNED_PAGES, signed_addresses};
 
 use crate::layout::{self, SLOT};
 use sha2::{Digest as _, Sha256};
@@ -28,8 +27,8 @@ use wasmparser::{FuncType, ValType};
 /// How accesses of linear memory are kept inside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Bounds {
-    /// 4 GiB of address space are reserved for each memory, what is not used of it cannot be accessed, and an access
-    /// there faults.
+    /// Address space is reserved around each memory, as far as an address can lead; what is not used of it cannot be accessed, and an
+    /// access there faults.
     #[default]
     Guard,
     /// Every access is compared with the memory's size.
@@ -195,7 +194,8 @@ fn host_call(module: &Module<'_>, import: u32, text: &mut String) {
     let slots = kind.params().len().max(kind.results().len());
     let _ = writeln!(
         text,
-        "define hidden tailcc {} @h{import}({}) #1 {{",
+        "define hidden {} {} @h{import}({}) #1 {{",
+        module.convention(),
         results(kind),
         parameters(kind)
     );
@@ -267,6 +267,7 @@ fn entries(module: &Module<'_>, text: &mut String) -> Vec<u32> {
         .collect();
     types.sort_unstable();
     types.dedup();
+    let convention = module.convention();
     for type_index in &types {
         let kind = &module.types[*type_index as usize];
         let _ = writeln!(
@@ -289,9 +290,9 @@ fn entries(module: &Module<'_>, text: &mut String) -> Vec<u32> {
         }
         let whole = results(kind);
         if kind.results().is_empty() {
-            let _ = writeln!(text, "  call tailcc void %f({arguments})");
+            let _ = writeln!(text, "  call {convention} void %f({arguments})");
         } else {
-            let _ = writeln!(text, "  %r = call tailcc {whole} %f({arguments})");
+            let _ = writeln!(text, "  %r = call {convention} {whole} %f({arguments})");
         }
         for (index, kind) in kind.results().iter().enumerate() {
             let _ = writeln!(

@@ -53,6 +53,8 @@ pub(crate) struct Module<'a> {
     pub(crate) data: Vec<Data<'a>>,
     pub(crate) start: Option<u32>,
     pub(crate) bodies: Vec<FunctionBody<'a>>,
+    /// Whether any body has a tail call.
+    pub(crate) tail_calls: bool,
     pub(crate) imported_functions: u32,
     pub(crate) imported_tables: u32,
     pub(crate) imported_globals: u32,
@@ -134,7 +136,15 @@ impl<'a> Module<'a> {
                 self.elements = section.into_iter().collect::<Result<_, _>>()?
             }
             Payload::DataSection(section) => self.data = section.into_iter().collect::<Result<_, _>>()?,
-            Payload::CodeSectionEntry(body) => self.bodies.push(body),
+            Payload::CodeSectionEntry(body) => {
+                for operator in body.get_operators_reader()? {
+                    self.tail_calls |= matches!(
+                        operator?,
+                        Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. }
+                    );
+                }
+                self.bodies.push(body);
+            }
             _ => {}
         }
         Ok(())
@@ -213,6 +223,18 @@ impl<'a> Module<'a> {
         Ok(())
     }
 
+    /// How functions of this module call each other. With tail calls a callee removes what it was given on the stack, and that costs
+    /// every call something, so only who needs it has it. Modules of which only one has tail calls cannot be linked; this engine
+    /// links none but to the host.
+    pub(crate) fn convention(&self) -> &'static str {
+        if self.tail_calls { "tailcc" } else { "fastcc" }
+    }
+
+    /// Whether its memory can never be larger than 2 GiB, which is what [`signed_addresses`] says.
+    pub(crate) fn has_signed_addresses(&self) -> bool {
+        self.memory.is_some_and(|memory| signed_addresses(&memory))
+    }
+
     pub(crate) fn type_of(&self, function: u32) -> &FuncType {
         &self.types[self.functions[function as usize].type_index as usize]
     }
@@ -236,6 +258,14 @@ impl<'a> Module<'a> {
             })
     }
 }
+
+/// Whether a memory of this type never gets larger than 2 GiB: none does that does not begin so.
+pub(crate) fn signed_addresses(kind: &MemoryType) -> bool {
+    kind.initial <= SIGNED_PAGES
+}
+
+/// Pages of 2 GiB.
+pub(crate) const SIGNED_PAGES: u64 = 32 << 10;
 
 /// Malformed, or valid by proposals that this engine does not know: these are named.
 fn refusal(bytes: &[u8], error: &wasmparser::BinaryReaderError) -> Refusal {

@@ -773,7 +773,7 @@ impl Function<'_, '_> {
         let mut operands = [self.shaped(&a, shape), self.shaped(&b, shape)];
         let register = self.settings.target.vector_register();
         for (operand, value) in operands.iter_mut().zip([&a, &b]) {
-            if value.is_constant() {
+            if has_neutral(value, shape) {
                 *operand = self.define(format_args!(
                     "call {shape} asm \"\", \"={register},0\"({shape} {operand})"
                 ));
@@ -937,6 +937,32 @@ impl Function<'_, '_> {
         ));
         let text = self.define(format_args!("{how} <2 x {}> {low} to {F64}", from.lane));
         self.push_shaped(F64, text, value.loads);
+    }
+}
+
+/// Whether a constant has a lane of 0, 1 or -1.
+fn has_neutral(value: &Value, shape: Shape) -> bool {
+    let Text::Constant(text) = &value.text else {
+        return false;
+    };
+    let bytes: Vec<u8> = text
+        .trim_matches(['<', '>'])
+        .split(", ")
+        .filter_map(|lane| lane.strip_prefix("i8 ")?.parse::<i8>().ok())
+        .map(i8::cast_unsigned)
+        .collect();
+    let neutral = |value: f64| [0.0, 1.0, -1.0].contains(&value);
+    match shape {
+        F32 => bytes
+            .as_chunks()
+            .0
+            .iter()
+            .any(|lane| neutral(f32::from_le_bytes(*lane).into())),
+        _ => bytes
+            .as_chunks()
+            .0
+            .iter()
+            .any(|lane| neutral(f64::from_le_bytes(*lane))),
     }
 }
 
