@@ -29,6 +29,7 @@ use wasmparser::{FuncType, ValType};
 pub enum Bounds {
     /// Address space is reserved around each memory, as far as an address can lead; what is not used of it cannot be accessed, and an
     /// access there faults.
+    /// What was stored shortly before a trap may be missing after it.
     #[default]
     Guard,
     /// Every access is compared with the memory's size.
