@@ -175,6 +175,7 @@ impl Module {
             kind: CodeKind::Wasm,
             bytes: &module,
             pieces: None,
+            background: None,
         })?;
         let compile = begin.elapsed();
         let mut file = tempfile::tempfile()?;

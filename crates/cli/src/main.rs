@@ -26,10 +26,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Not a verb: a node starts its own program so, once for each module that it compiles.
-    if let Some(code) = std::env::args_os()
-        .nth(1)
-        .and_then(|argument| node::compile(&argument))
-    {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some(code) = node::compile(&arguments) {
         return code;
     }
     let command = commands::Millpond::parse();

@@ -375,6 +375,10 @@ impl Engine for Apart {
         self.engine.load(artefact)
     }
 
+    fn seat(&self, core: CoreId) -> io::Result<()> {
+        self.engine.seat(core)
+    }
+
     fn preempt(&self, core: CoreId) {
         self.engine.preempt(core);
     }
@@ -439,6 +443,7 @@ pub fn answer<E: Engine>(
                 kind: CodeKind::Wasm,
                 bytes: &bytes,
                 pieces: None,
+                background: None,
             })
         });
     let (said, code) = match result {
@@ -521,6 +526,7 @@ mod tests {
             kind: CodeKind::Wasm,
             bytes: code,
             pieces: None,
+            background: None,
         })
     }
 
@@ -597,6 +603,7 @@ mod tests {
                 kind: CodeKind::Wasm,
                 bytes: b"",
                 pieces: None,
+                background: None,
             })
             .unwrap_err();
         assert!(matches!(error, PrepareError::Compiler(_)));
@@ -623,6 +630,7 @@ mod tests {
                 kind: CodeKind::Wasm,
                 bytes: b"code",
                 pieces: Some(&self.path()),
+                background: None,
             })
         }
 
@@ -713,6 +721,7 @@ mod tests {
             kind: CodeKind::Wasm,
             bytes: b"code",
             pieces: Some(Path::new("/nowhere/pieces")),
+            background: None,
         };
         assert_eq!(apart(&leaves, LONG).compile(&nowhere).unwrap(), b"code");
     }

@@ -2,7 +2,7 @@
 
 use crate::{ByteSize, Digest, Fault, Grant, Input};
 use std::{
-    fmt, fs,
+    fmt, fs, io,
     path::Path,
     sync::{
         Arc,
@@ -27,6 +27,9 @@ pub struct Code<'a> {
     /// compiling that faster. What it leaves decides what the next artefact contains, so the file is one function's and
     /// nobody else's. Without a file nothing is kept.
     pub pieces: Option<&'a Path>,
+    /// For a compile that nobody waits for, which gives way to everything else on the host. Once the flag is set, nobody wants it any
+    /// more, and it may fail at once.
+    pub background: Option<&'a AtomicBool>,
 }
 
 /// What kinds of code there are.
@@ -67,6 +70,11 @@ pub trait Engine: Send + Sync {
 
     /// Maps compiled code and links it: all that can be done once and not for each request.
     fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError>;
+
+    /// This thread is to run this core's sandboxes: called on it once, before the first.
+    fn seat(&self, _core: CoreId) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Asks the sandbox that runs on this core, if any, to return [`Step::Preempted`] soon. Called from any thread; may
     /// be late, may be spurious.

@@ -233,6 +233,12 @@ impl Dispatcher {
         }));
         let watched = Arc::downgrade(&target);
         metrics.watch(move || watched.upgrade().map(|target| target.occupancy()));
+        let promoted = Arc::downgrade(&target);
+        version.when_better(move |image| {
+            if let Some(target) = promoted.upgrade() {
+                target.take_over(image);
+            }
+        });
         target
     }
 

@@ -26,13 +26,14 @@
 //! a handler that diverts the guest leaves before it has called anything that sets `errno`.
 //!
 //! *Faults.* The handler of `SIGSEGV`, `SIGBUS`, `SIGILL` and `SIGFPE` does the same without keeping the state, if this thread is in a guest. Else
-//! the fault is not the guest's, and whoever had a handler before gets it.
+//! the fault is not the guest's, and whoever had a handler before gets it. Before either, whoever is watching pages that the guest may
+//! write to is asked ([`Rescued`]).
 
 mod arch;
 mod signal;
 mod stack;
 
-pub use signal::{Thread, install, preempt};
+pub use signal::{Rescue, Rescued, Thread, install, preempt};
 pub use stack::Stack;
 
 use std::{ffi::c_void, ptr};

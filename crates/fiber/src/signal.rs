@@ -2,7 +2,7 @@
 
 use crate::{Control, Fault, arch};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
-use std::{cell::Cell, io, mem, ptr, sync::OnceLock};
+use std::{cell::Cell, io, marker::PhantomData, mem, ptr, sync::OnceLock};
 
 /// What preempts: ignored by default, and pending once at most for each thread.
 const PREEMPT: c_int = libc::SIGURG;
@@ -10,6 +10,33 @@ const PREEMPT: c_int = libc::SIGURG;
 thread_local! {
     /// Of the fiber that this thread is in. A handler reads it: it has no destructor and is there from the thread's begin.
     static CURRENT: Cell<*mut Control> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Asked about an access that the processor refused, with its address: whether it will not be refused again.
+pub type Rescue = unsafe fn(data: *const c_void, address: usize) -> bool;
+
+thread_local! {
+    static RESCUE: Cell<Option<(Rescue, *const c_void)>> = const { Cell::new(None) };
+}
+
+/// While this lives, its thread's accesses that the processor refuses, the guest's and the host's, go on if they were rescued.
+pub struct Rescued(PhantomData<*const ()>);
+
+impl Rescued {
+    /// From now on, on this thread; one at a time.
+    ///
+    /// # Safety
+    /// `rescue` can be called with `data` in a signal's handler until this is dropped.
+    pub unsafe fn by(rescue: Rescue, data: *const c_void) -> Self {
+        RESCUE.set(Some((rescue, data)));
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Rescued {
+    fn drop(&mut self) {
+        RESCUE.set(None);
+    }
 }
 
 /// Runs `enter`, which switches to this fiber.
@@ -88,8 +115,13 @@ extern "C" fn interrupted(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
 
 extern "C" fn faulted(signal: c_int, information: *mut siginfo_t, context: *mut c_void) {
     let control = CURRENT.get();
-    // SAFETY: as above.
+    // SAFETY: as above; whoever wants to rescue says that it may be asked here.
     unsafe {
+        if let (libc::SIGSEGV, Some((rescue, data))) = (signal, RESCUE.get())
+            && rescue(data, (*information).si_addr().addr())
+        {
+            return;
+        }
         if control.is_null() {
             return forward(signal, information, context);
         }

@@ -137,14 +137,38 @@ pub enum Engine {
     /// The same with at most 256MiB of memory and a check of every access, so that many more sandboxes can wait at once.
     #[serde(rename = "wasmtime-dense")]
     WasmtimeDense,
+    /// WebAssembly by the ahead-of-time compiler: commands of WASI 0.1, at native speed. Deploying takes longer.
+    Aot,
+    /// The same with a check of every access.
+    #[serde(rename = "aot-software")]
+    AotSoftware,
+    /// The same with addresses cut to the memory's size: what lies outside it is somewhere in it.
+    #[serde(rename = "aot-mask")]
+    AotMask,
+    /// The same with nothing that keeps the code in its memory: to measure, with trusted code, where the node's configuration allows it.
+    #[serde(rename = "aot-none")]
+    AotNone,
 }
 
 impl Engine {
     /// The largest `memory` that it gives a sandbox, if it has a bound of its own.
     pub(crate) fn most_memory(self) -> Option<ByteSize> {
         match self {
-            Self::Auto | Self::Wasmtime => None,
             Self::WasmtimeDense => Some(ByteSize::mib(256)),
+            _ => None,
+        }
+    }
+
+    /// As in a manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Wasmtime => "wasmtime",
+            Self::WasmtimeDense => "wasmtime-dense",
+            Self::Aot => "aot",
+            Self::AotSoftware => "aot-software",
+            Self::AotMask => "aot-mask",
+            Self::AotNone => "aot-none",
         }
     }
 }

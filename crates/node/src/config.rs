@@ -57,6 +57,8 @@ pub struct Config {
     pub tls: TlsOptions,
     /// AWS Lambda's API.
     pub lambda: LambdaOptions,
+    /// The engine `aot`.
+    pub aot: AotOptions,
 }
 
 /// Who may use AWS Lambda's API. Keys of `[lambda]` in the configuration file.
@@ -115,7 +117,63 @@ impl Default for Config {
             calls: CallOptions::default(),
             tls: TlsOptions::default(),
             lambda: LambdaOptions::default(),
+            aot: AotOptions::default(),
         }
+    }
+}
+
+/// The engine `aot`. Keys of `[aot]` in the configuration file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AotOptions {
+    /// Its compiler; without one, the newest clang from 16 on that is on the path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clang: Option<PathBuf>,
+    /// It takes over from `wasmtime`, where a manifest leaves the choice to the node, once a version has used as much time on cores;
+    /// `never` if not.
+    #[serde(with = "never")]
+    pub tier_up: Option<Duration>,
+    /// Whether `aot-none` may be deployed, which keeps no function in its memory: a function can then read and write all of the node.
+    pub allow_unchecked: bool,
+}
+
+impl Default for AotOptions {
+    fn default() -> Self {
+        Self {
+            clang: None,
+            tier_up: Some(Duration::from_secs(1)),
+            allow_unchecked: false,
+        }
+    }
+}
+
+/// A duration as text, or `never`.
+mod never {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use std::time::Duration;
+
+    const NEVER: &str = "never";
+
+    #[expect(clippy::ref_option, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(
+        time: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => contract::units::text::serialize(time, serializer),
+            None => serializer.serialize_str(NEVER),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        use serde::de::IntoDeserializer as _;
+        let text = String::deserialize(deserializer)?;
+        if text == NEVER {
+            return Ok(None);
+        }
+        contract::units::text::deserialize(text.into_deserializer()).map(Some)
     }
 }
 

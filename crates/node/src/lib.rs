@@ -20,21 +20,23 @@ mod callbacks;
 mod config;
 mod cores;
 mod driver;
+mod engines;
 mod limits;
 mod protocols;
 mod schedules;
 
 pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
+pub use engines::compile;
 pub use limits::{Limit, Room, meminfo, room};
 
 use admin::Audit;
 use callbacks::Courier;
-use contract::{ByteSize, Engine, PrepareError, Service};
+use contract::{Engine, Service};
 use cores::Common;
 use dispatcher::Dispatcher;
 use driver::{Driver, Made};
-use engine_wasmtime::{Layout, OnDemand, Wasmtime};
+use engines::{Engines, Refusals};
 use gateway::{Later, Listener};
 use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
@@ -42,15 +44,13 @@ use schedules::Schedules;
 use secrets::Secrets;
 use service_http::Http;
 use std::{
-    ffi::OsStr,
     fs, io,
     net::SocketAddr,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::Path,
-    process::ExitCode,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc,
     },
     thread::{self, JoinHandle},
@@ -59,7 +59,7 @@ use std::{
 use store_embedded::Embedded;
 use telemetry::{
     logs::{LogOptions, Logs},
-    metrics::{Kind, Metrics},
+    metrics::Metrics,
     otlp::{Exporter, Tracer},
 };
 use tenants::Tenants;
@@ -200,7 +200,8 @@ impl Node {
             .build()
             .map_err(system("start the threads of the services"))?;
         let refusals = Refusals::default();
-        let engines = adapt(engines(config, &metrics, &refusals)?);
+        let Engines { all, tiers } = engines::engines(config, &metrics, &refusals)?;
+        let engines = adapt(all);
         let secrets =
             Secrets::open(&config.data.join("secrets")).map_err(|error| data_error(error.to_string()))?;
         let tracer = exporter.as_ref().and_then(Exporter::tracer);
@@ -209,6 +210,7 @@ impl Node {
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             metrics: Some(metrics.clone()),
+            tiers,
             ..registry::Options::default()
         };
         let registry = Registry::open(store.clone(), &config.data, engines.clone(), options)
@@ -453,133 +455,6 @@ fn services(
 
 /// Callbacks that are delivered at once.
 const DELIVERIES: usize = 256;
-
-/// How often the kernel has refused an engine what it should have had by [`limits::room`]. Cores count, for they must not wait for
-/// a log; [`Node::wait`] tells.
-#[derive(Clone, Debug, Default)]
-struct Refusals([Arc<AtomicU64>; 2]);
-
-impl Refusals {
-    fn count(&self) -> u64 {
-        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
-    }
-}
-
-/// All engines of this node; a manifest's `engine` names one.
-fn engines(
-    config: &Config,
-    metrics: &Metrics,
-    Refusals([guarded_refused, dense_refused]): &Refusals,
-) -> Result<Vec<Arc<dyn Engine>>, Error> {
-    let (guarded, dense) = limits::room(config);
-    tell(config, (guarded, dense));
-    let pools = [
-        (Layout::Guarded, guarded, guarded_refused.clone()),
-        (Layout::Dense, dense, dense_refused.clone()),
-    ];
-    let [whole, on_demand] = pools
-        .clone()
-        .map(|(layout, room, refusals)| engine_wasmtime::Options {
-            refusals,
-            ..options(layout, room.sandboxes, config.keep_resident, None)
-        });
-    metrics.add_source(move |page| {
-        let name = "millpond_sandboxes_limit";
-        let family = page.family(Kind::Gauge, name, "Sandboxes that may be alive at once.");
-        for (layout, room, _) in &pools {
-            family.sample(&[("engine", layout.name())], i64::from(room.sandboxes));
-        }
-        let name = "millpond_sandboxes_refused_total";
-        let help = "Times that the kernel had no memory maps or memory for a sandbox for which there should have been room.";
-        let family = page.family(Kind::Counter, name, help);
-        for (layout, _, refusals) in &pools {
-            family.sample(&[("engine", layout.name())], refusals.load(Ordering::Relaxed));
-        }
-    });
-    let failed = |layout: Layout| {
-        move |error: PrepareError| Error::Engine {
-            engine: layout.name(),
-            reason: error.to_string(),
-        }
-    };
-    let whole = Wasmtime::new(&whole).map_err(failed(Layout::Guarded))?;
-    let on_demand = OnDemand::new(on_demand).map_err(failed(Layout::Dense))?;
-    let apart = |engine: Arc<dyn Engine>, argument: &str| {
-        let compiler = compile::Options {
-            // This very program, whatever has become of its file.
-            program: "/proc/self/exe".into(),
-            arguments: vec![argument.into()],
-            time: COMPILE_TIME,
-        };
-        Arc::new(compile::Apart::new(engine, compiler)) as Arc<dyn Engine>
-    };
-    Ok(vec![
-        apart(Arc::new(whole), COMPILE),
-        apart(Arc::new(on_demand), COMPILE_DENSE),
-    ])
-}
-
-/// Says how many sandboxes there is room for, and what to raise for more.
-fn tell(config: &Config, (guarded, dense): (Room, Room)) {
-    tracing::info!(
-        sandboxes = guarded.sandboxes,
-        because = %guarded.limit,
-        dense_sandboxes = dense.sandboxes,
-        dense_because = %dense.limit,
-        "there is room for so many sandboxes at once; requests beyond them wait"
-    );
-    let asked = [
-        ("sandboxes", config.sandboxes, guarded),
-        ("dense_sandboxes", config.dense_sandboxes, dense),
-    ];
-    for (key, asked, room) in asked {
-        if asked > room.sandboxes {
-            tracing::warn!(
-                key,
-                asked,
-                room = room.sandboxes,
-                because = %room.limit,
-                remedy = room.limit.remedy(),
-                "the configuration asks for more sandboxes than this host carries"
-            );
-        }
-    }
-}
-
-fn options(
-    layout: Layout,
-    sandboxes: u32,
-    keep_resident: ByteSize,
-    pieces: Option<Arc<compile::Pieces>>,
-) -> engine_wasmtime::Options {
-    engine_wasmtime::Options {
-        layout,
-        sandboxes,
-        keep_resident: keep_resident.bytes(),
-        pieces,
-        ..engine_wasmtime::Options::default()
-    }
-}
-
-/// The arguments with which a node starts its own program as a compiler: for guarded sandboxes,
-const COMPILE: &str = "compile-code";
-/// and for dense ones.
-const COMPILE_DENSE: &str = "compile-code-dense";
-
-/// How long compiling one module may take, if it is no larger than most: see [`compile::time_for`].
-const COMPILE_TIME: Duration = Duration::from_secs(60);
-
-/// What the program does if its first argument says that a node started it as a compiler: see [`compile::answer`].
-pub fn compile(argument: &OsStr) -> Option<ExitCode> {
-    let layout = match argument.to_str()? {
-        COMPILE => Layout::Guarded,
-        COMPILE_DENSE => Layout::Dense,
-        _ => return None,
-    };
-    Some(compile::answer(COMPILE_TIME, |pieces| {
-        Wasmtime::new(&options(layout, 1, ByteSize(0), pieces))
-    }))
-}
 
 /// Only its owner may read a node's folder, and nobody else write to it: compiled code is mapped from there.
 fn make_data_folder(path: &Path) -> Result<(), Error> {

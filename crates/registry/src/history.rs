@@ -244,6 +244,12 @@ impl Usage {
         kept.history.clone()
     }
 
+    /// How long its requests have been on cores since this node began.
+    pub(crate) fn ran(&self) -> Duration {
+        #[expect(clippy::cast_precision_loss, reason = "of less than years")]
+        ticks(self.kept.lock().counts.of(Series::Run).sum as f64)
+    }
+
     /// Takes up what was recorded. Costs next to nothing if that is nothing.
     pub(crate) fn learn(&self, now: Millis) {
         self.take_up(&mut self.kept.lock(), now);

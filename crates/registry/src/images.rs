@@ -8,6 +8,7 @@ use crate::{
     Error, crash,
     disk::{CodeFiles, Files, Verified, digest_of, make_folder, remove, remove_folder},
     record::{self, ARTEFACTS, ArtefactRecord},
+    tiers::{AUTO, Tiers},
 };
 use contract::{Artefact, Code, CodeKind, Digest, Engine, Expect, FunctionId, Image, PrepareError, Store};
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 use telemetry::metrics::{ImagePhase, Metrics};
@@ -99,14 +100,25 @@ impl Kept {
     }
 }
 
+/// A version's code, ready to run.
+#[derive(Clone)]
+pub(crate) struct Ready {
+    pub(crate) image: Arc<dyn Image>,
+    /// What it runs on.
+    pub(crate) engine: &'static str,
+}
+
 /// Where images come from.
 pub(crate) struct Images {
     store: Arc<dyn Store>,
     pub(crate) code: CodeFiles,
     kept: Vec<Kept>,
+    pub(crate) tiers: Tiers,
     metrics: Option<Arc<Metrics>>,
-    /// A compiler takes all cores and much memory: one at a time.
+    /// A compiler takes all cores and much memory: one at a time, but for one in the background,
     compiling: Mutex<()>,
+    /// which waits for nobody.
+    background: Mutex<()>,
 }
 
 impl Images {
@@ -114,6 +126,7 @@ impl Images {
         store: Arc<dyn Store>,
         data: &Path,
         engines: Vec<Arc<dyn Engine>>,
+        tiers: Tiers,
         metrics: Option<Arc<Metrics>>,
     ) -> Result<Self, Error> {
         let kept = engines.into_iter().map(|engine| {
@@ -137,8 +150,10 @@ impl Images {
             store,
             code: CodeFiles::open(data)?,
             kept,
+            tiers,
             metrics,
             compiling: Mutex::new(()),
+            background: Mutex::new(()),
         })
     }
 
@@ -146,32 +161,78 @@ impl Images {
         self.kept.iter().map(|kept| Arc::clone(&kept.engine)).collect()
     }
 
-    /// Maps the artefact of some code of a function, compiling it first if there is none or if it is not what it was.
-    pub(crate) fn load(
+    fn kept(&self, engine: &str) -> Result<&Kept, LoadError> {
+        let kept = self.kept.iter().find(|kept| kept.engine.name() == engine);
+        kept.ok_or_else(|| {
+            LoadError::Refused(PrepareError::Unsupported(format!(
+                "this node has no engine `{engine}`"
+            )))
+        })
+    }
+
+    /// Maps the artefact of some code of a function, compiling it first if there is none or if it is not what it was. Where the
+    /// node chooses, what takes over is taken if it has been compiled before.
+    pub(crate) fn load(&self, engine: &str, function: &FunctionId, code: Digest) -> Result<Ready, LoadError> {
+        if engine != AUTO {
+            return self.load_on(engine, function, code, None);
+        }
+        if let Some(then) = self.tiers.then
+            && let Ok(kept) = self.kept(then)
+            && let Ok(Some(image)) = self.find(kept, function, code)
+        {
+            return Ok(Ready { image, engine: then });
+        }
+        self.load_on(self.tiers.first, function, code, None)
+    }
+
+    /// The image of the engine that takes over, compiled behind everything else. Once `stop` is set, it may fail at once.
+    pub(crate) fn load_behind(
         &self,
         engine: &str,
         function: &FunctionId,
         code: Digest,
-    ) -> Result<Arc<dyn Image>, LoadError> {
-        let kept = self.kept.iter().find(|kept| kept.engine.name() == engine);
-        let kept = kept.ok_or_else(|| {
-            LoadError::Refused(PrepareError::Unsupported(format!(
-                "this node has no engine `{engine}`"
-            )))
-        })?;
-        let (shared, own) = (kept.shared(code), kept.own(function, code));
-        let load_either = || match self.load_kept(kept, &shared, code)? {
-            Some(image) => Ok::<_, LoadError>(Some(image)),
-            None => self.load_kept(kept, &own, code),
+        stop: &AtomicBool,
+    ) -> Result<Ready, LoadError> {
+        self.load_on(engine, function, code, Some(stop))
+    }
+
+    /// The image of code that has been compiled, for all or for this function.
+    fn find(
+        &self,
+        kept: &Kept,
+        function: &FunctionId,
+        code: Digest,
+    ) -> Result<Option<Arc<dyn Image>>, LoadError> {
+        match self.load_kept(kept, &kept.shared(code), code)? {
+            Some(image) => Ok(Some(image)),
+            None => self.load_kept(kept, &kept.own(function, code), code),
+        }
+    }
+
+    fn load_on(
+        &self,
+        engine: &str,
+        function: &FunctionId,
+        code: Digest,
+        background: Option<&AtomicBool>,
+    ) -> Result<Ready, LoadError> {
+        let kept = self.kept(engine)?;
+        let ready = |image| Ready {
+            image,
+            engine: kept.engine.name(),
         };
-        if let Some(image) = load_either()? {
-            return Ok(image);
+        if let Some(image) = self.find(kept, function, code)? {
+            return Ok(ready(image));
         }
-        let _one_at_a_time = self.compiling.lock();
+        let _one_at_a_time = match background {
+            None => self.compiling.lock(),
+            Some(_) => self.background.lock(),
+        };
         // Somebody may have compiled it meanwhile.
-        if let Some(image) = load_either()? {
-            return Ok(image);
+        if let Some(image) = self.find(kept, function, code)? {
+            return Ok(ready(image));
         }
+        let (shared, own) = (kept.shared(code), kept.own(function, code));
         let bytes = self.code.read(code)?;
         let pieces = match bytes.len() {
             ..WORTH_KEEPING => None,
@@ -185,15 +246,21 @@ impl Images {
             _ => shared,
         };
         let started = Instant::now();
-        let compiled = tracing::info_span!("compile", %function)
-            .in_scope(|| compile(&*kept.engine, &bytes, pieces.as_deref()))
+        let code_bytes = Code {
+            kind: CodeKind::Wasm,
+            bytes: &bytes,
+            pieces: pieces.as_deref(),
+            background,
+        };
+        let compiled = tracing::info_span!("compile", %function, engine)
+            .in_scope(|| compile(&*kept.engine, &code_bytes))
             .map_err(LoadError::Refused)?;
         self.measure(ImagePhase::Compile, started);
         drop(bytes);
         self.keep(&place, code, &compiled)?;
         drop(compiled);
         match self.load_kept(kept, &place, code)? {
-            Some(image) => Ok(image),
+            Some(image) => Ok(ready(image)),
             None => Err(LoadError::Refused(PrepareError::Artefact(
                 "the engine does not take what it compiled".to_owned(),
             ))),
@@ -283,7 +350,7 @@ impl Images {
         for kept in &self.kept {
             kept.files.collect(age, &wanted);
             // Nobody writes there meanwhile.
-            let _compiling = self.compiling.lock();
+            let _compiling = (self.compiling.lock(), self.background.lock());
             for entry in fs::read_dir(&kept.functions).into_iter().flatten().flatten() {
                 let name = entry.file_name();
                 let function = name
@@ -328,13 +395,8 @@ impl Images {
 }
 
 /// A compiler that panics on some code has a fault of its own, which must not become the node's.
-fn compile(engine: &dyn Engine, bytes: &[u8], pieces: Option<&Path>) -> Result<Vec<u8>, PrepareError> {
-    let code = Code {
-        kind: CodeKind::Wasm,
-        bytes,
-        pieces,
-    };
-    catch_unwind(AssertUnwindSafe(|| engine.compile(&code))).unwrap_or_else(|_| {
+fn compile(engine: &dyn Engine, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
+    catch_unwind(AssertUnwindSafe(|| engine.compile(code))).unwrap_or_else(|_| {
         Err(PrepareError::Compiler(
             "it panicked; see the node's log".to_owned(),
         ))

@@ -44,6 +44,7 @@ mod record;
 mod registry;
 mod routes;
 mod snapshot;
+mod tiers;
 
 pub use disk::Stored;
 pub use error::Error;
@@ -52,6 +53,7 @@ pub use plan::{Action, Difference, FunctionChange, Plan};
 pub use record::{LIVE, Settings};
 pub use registry::{Admit, Options, Registry};
 pub use snapshot::{Application, Function, Snapshot, Version};
+pub use tiers::{AUTO, Next, NextState, Tier, Tiers};
 
 #[cfg(test)]
 mod tests;

@@ -91,7 +91,7 @@ pub(crate) fn wanted(
     application: &ApplicationId,
     manifest: &Manifest,
     code: &BTreeMap<Name, Digest>,
-    engines: &[Arc<dyn Engine>],
+    (engines, first): (&[Arc<dyn Engine>], &str),
     offered: &[&'static str],
 ) -> Result<Wanted, Error> {
     let diagnostics = manifest.validate();
@@ -142,8 +142,8 @@ pub(crate) fn wanted(
             });
         }
         let engine = match function.engine {
-            manifest::Engine::Auto | manifest::Engine::Wasmtime => "wasmtime",
-            manifest::Engine::WasmtimeDense => "wasmtime-dense",
+            manifest::Engine::Auto => first,
+            named => named.name(),
         };
         if !engines.iter().any(|e| e.name() == engine) {
             let available: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
@@ -161,7 +161,7 @@ pub(crate) fn wanted(
         let digest = code.get(name);
         let digest = digest
             .ok_or_else(|| Error::CodeMap(format!("`code` has no SHA-256 for the function `{name}`")))?;
-        let settings = Settings::of(application.tenant.as_ref(), function, engine);
+        let settings = Settings::of(application.tenant.as_ref(), function, function.engine.name());
         Ok((name.clone(), (settings, *digest)))
     };
     manifest.function.iter().map(one).collect()

@@ -1,14 +1,15 @@
 use crate::{
     Action, Application, Error, History, LIVE, Plan, Snapshot, Stored, Usage, Version,
     disk::{self, CodeFiles},
-    images::{Images, LoadError},
+    images::{Images, LoadError, Ready},
     plan::{self, Wanted},
     record::{self, APPLICATIONS, ApplicationRecord, CounterRecord, USAGE, VERSIONS, VersionRecord},
     routes,
     snapshot::unknown_version,
+    tiers::{Ladder, Tiers},
 };
 use contract::{
-    ApplicationId, ByteSize, Digest, Engine, Entry, Expect, FunctionId, FunctionRef, Image, Name, Qualifier,
+    ApplicationId, ByteSize, Digest, Engine, Entry, Expect, FunctionId, FunctionRef, Name, Qualifier,
     Revision, Store, StoreError, VersionNumber,
 };
 use manifest::Manifest;
@@ -40,6 +41,8 @@ pub struct Options {
     pub metrics: Option<Arc<Metrics>>,
     /// The services of which something can be granted.
     pub services: Vec<&'static str>,
+    /// Between which engines the node chooses where a manifest leaves it to it.
+    pub tiers: Tiers,
 }
 
 impl Default for Options {
@@ -50,6 +53,7 @@ impl Default for Options {
             litter: Duration::from_secs(24 * 60 * 60),
             metrics: None,
             services: Vec::new(),
+            tiers: Tiers::default(),
         }
     }
 }
@@ -74,6 +78,7 @@ pub struct Registry {
     uploads: Mutex<BTreeMap<Name, VecDeque<Digest>>>,
     stop: Arc<AtomicBool>,
     loader: Option<JoinHandle<()>>,
+    ladder: Ladder,
 }
 
 impl Registry {
@@ -92,6 +97,7 @@ impl Registry {
             Arc::clone(&store),
             data,
             engines,
+            options.tiers,
             options.metrics.clone(),
         )?);
         let snapshot = Arc::new(read_all(&*store, &images, cores(&options))?);
@@ -105,6 +111,7 @@ impl Registry {
             uploads: Mutex::default(),
             stop: Arc::clone(&stop),
             loader: None,
+            ladder: Ladder::start().map_err(disk::failed("start a thread for the images in", data))?,
         };
         registry.collect()?;
         let loader = std::thread::Builder::new().name("images".to_owned());
@@ -228,7 +235,8 @@ impl Registry {
         code: &BTreeMap<Name, Digest>,
     ) -> Result<Wanted, Error> {
         let (engines, services) = (self.images.engines(), &self.options.services);
-        plan::wanted(application, manifest, code, &engines, services)
+        let first = self.options.tiers.first;
+        plan::wanted(application, manifest, code, (&engines, first), services)
     }
 
     fn plan_against(
@@ -298,7 +306,7 @@ impl Registry {
         self.reserve_numbers(&mut plan)?;
         let mut versions = HashMap::new();
         for change in &plan.changes {
-            let (Some(image), Some(number), Some((settings, code))) = (
+            let (Some(ready), Some(number), Some((settings, code))) = (
                 loaded.remove(&change.function),
                 change.to,
                 wanted.get(&change.function),
@@ -324,7 +332,7 @@ impl Registry {
                 usage.follow(&predecessor.usage);
             }
             let images = Arc::clone(&self.images);
-            let version = Version::new(function, number, record, images, usage).with_image(image);
+            let version = Version::new(function, number, record, images, usage).with_image(ready);
             versions.insert((change.function.clone(), number), Arc::new(version));
         }
         let record = self.next_record(&plan, current.map(|current| current.record()));
@@ -333,7 +341,7 @@ impl Registry {
     }
 
     /// The images of the versions that a deployment makes.
-    fn load_new(&self, plan: &Plan, wanted: &Wanted) -> Result<BTreeMap<Name, Arc<dyn Image>>, Error> {
+    fn load_new(&self, plan: &Plan, wanted: &Wanted) -> Result<BTreeMap<Name, Ready>, Error> {
         let mut loaded = BTreeMap::new();
         for change in &plan.changes {
             let (Action::Create | Action::Update, Some((settings, code))) =
@@ -345,19 +353,20 @@ impl Registry {
                 application: plan.application.clone(),
                 function: change.function.clone(),
             };
-            let image = match self.images.load(&settings.engine, &function, *code) {
-                Ok(image) => image,
+            let ready = match self.images.load(&settings.engine, &function, *code) {
+                Ok(ready) => ready,
                 Err(LoadError::Failed(error)) => return Err(error),
                 Err(LoadError::Refused(reason)) => return Err(Error::CodeRefused { function, reason }),
             };
-            if image.initial_memory() > settings.limits.memory {
+            let initial = ready.image.initial_memory();
+            if initial > settings.limits.memory {
                 return Err(Error::MemoryTooSmall {
                     function,
                     limit: settings.limits.memory,
-                    initial: image.initial_memory(),
+                    initial,
                 });
             }
-            loaded.insert(change.function.clone(), image);
+            loaded.insert(change.function.clone(), ready);
         }
         Ok(loaded)
     }
@@ -652,6 +661,9 @@ impl Registry {
         for (application, name, function) in functions(&snapshot) {
             for version in function.versions.values() {
                 version.usage.learn(now);
+                if function.is_aliased(version.number) {
+                    self.ladder.consider(version);
+                }
                 if let Some(written) = version.usage.due(now, at_once) {
                     due.push((written, application, name, version));
                 }

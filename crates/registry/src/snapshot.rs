@@ -2,9 +2,10 @@
 
 use crate::{
     Error, History, LIVE, Settings, Usage,
-    images::{Images, LoadError},
+    images::{Images, LoadError, Ready},
     record::{ApplicationRecord, FunctionRecord, VersionRecord},
     registry::milliseconds_since_1970,
+    tiers::{AUTO, Better, Next, NextState, Tier},
 };
 use contract::{
     ApplicationId, Digest, FunctionId, FunctionRef, Grant, Image, Name, Qualifier, Revision, VersionNumber,
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -71,7 +72,8 @@ pub struct Version {
     /// What its requests used.
     pub usage: Arc<Usage>,
     images: Arc<Images>,
-    image: OnceLock<Arc<dyn Image>>,
+    ready: OnceLock<Ready>,
+    better: Better,
     failure: Mutex<Option<(Instant, String)>>,
 }
 
@@ -99,14 +101,15 @@ impl Version {
             created: SystemTime::UNIX_EPOCH + Duration::from_millis(record.created),
             usage: Arc::new(usage),
             images,
-            image: OnceLock::new(),
+            ready: OnceLock::new(),
+            better: Better::default(),
             failure: Mutex::new(None),
         }
     }
 
-    pub(crate) fn with_image(self, image: Arc<dyn Image>) -> Self {
+    pub(crate) fn with_image(self, ready: Ready) -> Self {
         Self {
-            image: image.into(),
+            ready: ready.into(),
             ..self
         }
     }
@@ -123,7 +126,8 @@ impl Version {
             created: self.created,
             usage: Arc::clone(&self.usage),
             images: Arc::clone(&self.images),
-            image: OnceLock::new(),
+            ready: OnceLock::new(),
+            better: Better::default(),
             failure: Mutex::new(None),
         }
     }
@@ -137,15 +141,56 @@ impl Version {
         self.usage.history(milliseconds_since_1970())
     }
 
+    fn best(&self) -> Option<&Ready> {
+        self.better.ready().or_else(|| self.ready.get())
+    }
+
     /// Its image, if it is ready: never blocks.
     pub fn loaded(&self) -> Option<&Arc<dyn Image>> {
-        self.image.get()
+        self.best().map(|ready| &ready.image)
+    }
+
+    /// Calls `listener` once another image has taken over.
+    pub fn when_better(&self, listener: impl FnOnce(Arc<dyn Image>) + Send + 'static) {
+        self.better.listen(Box::new(listener));
+    }
+
+    /// What it runs on.
+    pub fn tier(&self) -> Tier {
+        let engine = self.best().map(|ready| ready.engine);
+        let tiers = self.images.tiers;
+        let next = tiers
+            .then
+            .filter(|then| self.settings.engine == AUTO && engine != Some(then))
+            .map(|then| Next {
+                engine: then,
+                state: self.better.state().unwrap_or(NextState::After(tiers.after)),
+            });
+        Tier { engine, next }
+    }
+
+    pub(crate) fn better(&self) -> &Better {
+        &self.better
+    }
+
+    /// Whether it has run for so long that another engine should take over.
+    pub(crate) fn is_worth_more(&self) -> bool {
+        let tiers = self.images.tiers;
+        self.settings.engine == AUTO
+            && tiers.then.is_some()
+            && self.best().is_some_and(|ready| Some(ready.engine) != tiers.then)
+            && self.usage.ran() >= tiers.after
+    }
+
+    pub(crate) fn load_better(&self, stop: &AtomicBool) -> Result<Ready, LoadError> {
+        let then = self.images.tiers.then.unwrap_or(AUTO);
+        self.images.load_behind(then, &self.function, self.code, stop)
     }
 
     /// Its image, made ready by the first caller while others wait: may block for seconds. A failure is remembered for
     /// a while.
     pub fn image(&self) -> Result<&Arc<dyn Image>, Error> {
-        if let Some(image) = self.image.get() {
+        if let Some(image) = self.loaded() {
             return Ok(image);
         }
         let unavailable = |reason: String| Error::ImageUnavailable {
@@ -159,11 +204,11 @@ impl Version {
         {
             return Err(unavailable(reason.clone()));
         }
-        if let Some(image) = self.image.get() {
+        if let Some(image) = self.loaded() {
             return Ok(image);
         }
         match self.images.load(&self.settings.engine, &self.function, self.code) {
-            Ok(image) => Ok(self.image.get_or_init(|| image)),
+            Ok(ready) => Ok(&self.ready.get_or_init(|| ready).image),
             Err(error) => {
                 let reason = match error {
                     LoadError::Refused(error) => error.to_string(),

@@ -159,6 +159,7 @@ impl Seatless {
         let Self { core, deque, shared } = self;
         let queues = Queues::new(core, shared, policy, deque);
         let poller = Poller::new(queues.seat().bell.event(), options.batch)?;
+        queues.shared.watch().seat(core)?;
         queues
             .shared
             .watch()

@@ -25,6 +25,8 @@ pub struct Target {
     /// Whose it is; none of the node's own.
     tenancy: Option<Arc<Tenancy>>,
     image: OnceLock<Arc<dyn Image>>,
+    /// Takes over from it.
+    better: OnceLock<Arc<dyn Image>>,
     load: Loader,
     pub(crate) reuse: u32,
     pub(crate) claim: Claim,
@@ -91,6 +93,7 @@ impl Target {
             services,
             tenancy,
             image: OnceLock::new(),
+            better: OnceLock::new(),
             load,
             reuse,
             claim,
@@ -104,7 +107,7 @@ impl Target {
 
     /// Loads its image if that has not happened. Blocks; never called on a core.
     pub fn preload(&self) -> Result<(), String> {
-        if self.image.get().is_none() {
+        if self.image().is_none() {
             let image = (self.load)()?;
             // A second loader got there first: both images are good.
             let _ = self.image.set(image);
@@ -112,8 +115,13 @@ impl Target {
         Ok(())
     }
 
+    /// Sandboxes are made of this image from now on. Only the first call counts.
+    pub fn take_over(&self, image: Arc<dyn Image>) {
+        let _ = self.better.set(image);
+    }
+
     pub(crate) fn image(&self) -> Option<&Arc<dyn Image>> {
-        self.image.get()
+        self.better.get().or_else(|| self.image.get())
     }
 
     /// Whether its code takes bodies as they come and answers in pieces; false while that is not known.

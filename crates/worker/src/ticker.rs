@@ -129,6 +129,11 @@ impl Watch {
         })
     }
 
+    /// This thread is this core's.
+    pub(crate) fn seat(&self, core: CoreId) -> std::io::Result<()> {
+        self.engines.iter().try_for_each(|engine| engine.seat(core))
+    }
+
     /// From now on this core can be watched.
     pub(crate) fn add(&self, core: CoreId, guarded: &Guarded, events: &Arc<OwnedFd>) -> std::io::Result<()> {
         let flags = epoll::EventFlags::ONESHOT;

@@ -4,13 +4,16 @@
 //! |---|---|
 //! | 8 | [`MAGIC`] |
 //! | 8, 8 | the lengths of the module and of the object |
+//! | 8 | 1 if the code may write to a table, else 0 |
 //! | … | the module, whose functions do nothing: what instances need of it beside its code |
 //! | | zeros to the next page |
 //! | to the end | the object |
 
 use crate::{
     Aot, Bounds,
-    instance::Image,
+    guest::{FirstState, Guest},
+    instance::{Image, InstanceError},
+    memory::PAGE as WASM_PAGE,
     object::{Object, ObjectError},
     plan::{Exported, Plan},
     pool::Pool,
@@ -19,11 +22,19 @@ use crate::{
     wasi_host::{self, HostFunctions},
 };
 use contract::{ByteSize, Grant, Input, PrepareError, Sandbox, SpawnError};
-use std::{fs::File, io::Read as _, sync::Arc};
-use wasmparser::{Parser, Payload};
+use fresh::ImageId;
+use std::{
+    fs::File,
+    io::Read as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use wasmparser::{Operator, Parser, Payload};
 
 /// Changes with the format, and with what compiled code expects of its context.
-const MAGIC: [u8; 8] = *b"pondaot1";
+const MAGIC: [u8; 8] = *b"pondaot2";
 const PAGE: usize = 4096;
 
 /// An image and what a command of WASI 0.1 has in it.
@@ -32,7 +43,12 @@ pub(crate) struct Loaded {
     pub(crate) functions: HostFunctions,
     /// The place of `_start`.
     pub(crate) start: u32,
+    /// None if its segments do not fit: then each guest fails.
+    pub(crate) first: Option<FirstState>,
     pub(crate) pool: Arc<Pool>,
+    id: ImageId,
+    /// Its libc refuses to be started twice in one memory: `reuse` is off from then on.
+    once: AtomicBool,
 }
 
 /// A command of WASI 0.1: its host functions and the place of its `_start`.
@@ -64,12 +80,18 @@ pub(crate) fn command(plan: &Plan) -> Result<(HostFunctions, u32), String> {
     Ok((functions, start))
 }
 
-/// The module without its code: each body is one that traps.
-fn without_code(bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+/// The module without its code: each body is one that traps. And whether its code may write to a table.
+fn without_code(bytes: &[u8]) -> Result<(Vec<u8>, bool), Refusal> {
     let malformed = |error: wasmparser::BinaryReaderError| Refusal::Malformed(error.to_string());
     let mut out = b"\0asm\x01\0\0\0".to_vec();
+    let mut sets_tables = false;
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload.map_err(malformed)?;
+        if let Payload::CodeSectionEntry(body) = &payload {
+            for operator in body.get_operators_reader().map_err(malformed)? {
+                sets_tables |= matches!(operator.map_err(malformed)?, Operator::TableSet { .. });
+            }
+        }
         if let Payload::CodeSectionStart { count, .. } = payload {
             let mut bodies = leb(u64::from(count));
             // Three bytes: no locals, `unreachable`, `end`.
@@ -79,7 +101,7 @@ fn without_code(bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
             append(&mut out, id, &bytes[range.start as usize..range.end as usize]);
         }
     }
-    Ok(out)
+    Ok((out, sets_tables))
 }
 
 fn append(out: &mut Vec<u8>, id: u8, content: &[u8]) {
@@ -103,10 +125,11 @@ fn leb(mut value: u64) -> Vec<u8> {
 
 /// The artefact of a module and its object.
 pub(crate) fn pack(module: &[u8], object: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let module = without_code(module)?;
+    let (module, sets_tables) = without_code(module)?;
     let mut out = MAGIC.to_vec();
     out.extend((module.len() as u64).to_le_bytes());
     out.extend((object.len() as u64).to_le_bytes());
+    out.extend(u64::from(sets_tables).to_le_bytes());
     out.extend(module);
     out.resize(out.len().next_multiple_of(PAGE), 0);
     out.extend(object);
@@ -118,15 +141,36 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
-/// Where the module and the object are.
-fn unpack(bytes: &[u8]) -> Option<(&[u8], usize, &[u8])> {
+/// What an artefact has.
+struct Parts<'a> {
+    module: &'a [u8],
+    sets_tables: bool,
+    object: &'a [u8],
+    /// Where the object begins.
+    at: usize,
+}
+
+const HEAD: usize = 32;
+
+fn unpack(bytes: &[u8]) -> Option<Parts<'_>> {
     if !bytes.starts_with(&MAGIC) {
         return None;
     }
-    let (module, object) = (word(bytes, 8)?, word(bytes, 16)?);
-    let at = 24_usize.checked_add(module)?.checked_next_multiple_of(PAGE)?;
-    let whole = bytes.get(at..)?;
-    (whole.len() == object).then_some((&bytes[24..24 + module], at, whole))
+    let (module, length) = (word(bytes, 8)?, word(bytes, 16)?);
+    let sets_tables = match word(bytes, 24)? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let end = HEAD.checked_add(module)?;
+    let at = end.checked_next_multiple_of(PAGE)?;
+    let object = bytes.get(at..).filter(|object| object.len() == length)?;
+    Some(Parts {
+        module: bytes.get(HEAD..end)?,
+        sets_tables,
+        object,
+        at,
+    })
 }
 
 impl Loaded {
@@ -135,24 +179,65 @@ impl Loaded {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)
             .map_err(|error| damaged(error.to_string()))?;
-        let (module, at, object) =
+        let parts =
             unpack(&bytes).ok_or_else(|| damaged("it is not what this engine's compiler makes".into()))?;
-        let module = Module::read(module).map_err(|refusal| damaged(refusal.to_string()))?;
+        let module = Module::read(parts.module).map_err(|refusal| damaged(refusal.to_string()))?;
         let plan = Plan::new(&module).map_err(|refusal| damaged(refusal.to_string()))?;
         let (functions, start) = command(&plan).map_err(damaged)?;
+        let symbols = plan.functions.len() + plan.entries;
         let object =
-            Object::load(file, at as u64, object, plan.functions.len() + plan.entries).map_err(|error| {
-                match error {
-                    ObjectError::Host(reason) => PrepareError::Compiler(reason),
-                    other => damaged(other.to_string()),
-                }
+            Object::load(file, parts.at as u64, parts.object, symbols).map_err(|error| match error {
+                ObjectError::Host(reason) => PrepareError::Compiler(reason),
+                other => damaged(other.to_string()),
             })?;
-        Ok(Self {
-            image: Arc::new(Image { plan, object, bounds }),
+        let image = Image::new(plan, object, bounds, parts.sets_tables)
+            .map_err(|error| damaged(error.to_string()))?;
+        let mut loaded = Self {
+            image: Arc::new(image),
             functions,
             start,
+            first: None,
             pool: engine.pool.clone(),
-        })
+            id: engine.pool.idle.image(),
+            once: AtomicBool::new(false),
+        };
+        loaded.first = FirstState::of(&loaded).map_err(|error: InstanceError| {
+            PrepareError::Compiler(format!("making its first instance: {error}"))
+        })?;
+        Ok(loaded)
+    }
+
+    /// Bytes of memory that its guests begin with.
+    pub(crate) fn initial_memory(&self) -> u64 {
+        self.image.plan.memory.map_or(0, |memory| memory.initial) * WASM_PAGE
+    }
+
+    /// A guest that is as new, if one is at hand.
+    pub(crate) fn take(&self) -> Option<Box<Guest>> {
+        self.pool.idle.take(self.id)
+    }
+
+    /// Keeps a guest for another request.
+    pub(crate) fn put(&self, mut guest: Box<Guest>) {
+        if let Some(first) = &self.first
+            && guest.restore(first, &self.pool)
+        {
+            self.pool.idle.put(self.id, guest);
+        }
+    }
+
+    pub(crate) fn refuses_reuse(&self) -> bool {
+        self.once.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refuse_reuse(&self) {
+        self.once.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.pool.idle.forget(self.id);
     }
 }
 
@@ -161,12 +246,11 @@ pub(crate) struct Ready(pub(crate) Arc<Loaded>);
 
 impl contract::Image for Ready {
     fn initial_memory(&self) -> ByteSize {
-        let pages = self.0.image.plan.memory.map_or(0, |memory| memory.initial);
-        ByteSize(pages * crate::instance::PAGE)
+        ByteSize(self.0.initial_memory())
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
-        match self.0.pool.take() {
+        match self.0.pool.places.take(1) {
             Some(place) => Ok(Box::new(Running::new(
                 self.0.clone(),
                 grant.clone(),

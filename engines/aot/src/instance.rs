@@ -1,31 +1,21 @@
-//! Instances: a context, tables and a linear memory in one piece of address space.
+//! Instances: a context with tables, and a linear memory.
 
 use crate::{
     layout::{self, Builtin, ELEMENT, ELEMENTS, FunctionReference, MemorySize, SLOT, Table, Trap},
+    memory::{FirstMemory, MemoryHandle, PAGE, Space, fits_memory},
     object::Object,
-    plan::{Exported, Expression, Imported, Plan, Slot, Step, slot},
-    translate::{Bounds, GUARD, SIGNED_PAGES, signed_addresses},
+    plan::{Exported, Imported, Plan, Segment, Slot, Step, slot},
+    table::{TABLE_MOST, TableHandle, fits_table, room},
+    translate::Bounds,
 };
-use rustix::{
-    io::Errno,
-    mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap},
-};
+use fresh::{Area, Guard, Restorer, Watched};
+use rustix::io::Errno;
 use std::{
     ffi::c_void,
+    ops::Range,
     ptr::{self, NonNull},
     sync::Arc,
 };
-
-/// Bytes of a page of Wasm's.
-pub(crate) const PAGE: u64 = 64 << 10;
-/// What 32 bits can address,
-const RESERVED: u64 = 4 << 30;
-/// and how far below a memory a signed number of 32 bits leads.
-const BELOW: usize = 2 << 30;
-/// The most elements that a table has room for.
-const TABLE_MOST: u64 = 64 << 10;
-/// Bytes of a page of the processor's.
-const HOST_PAGE: usize = 4096;
 
 /// Compiled code, and how instances of it are made.
 #[derive(Debug)]
@@ -33,6 +23,31 @@ pub(crate) struct Image {
     pub(crate) plan: Plan,
     pub(crate) object: Object,
     pub(crate) bounds: Bounds,
+    /// Whether its code may write to its tables.
+    pub(crate) sets_tables: bool,
+    places: Places,
+}
+
+impl Image {
+    pub(crate) fn new(
+        plan: Plan,
+        object: Object,
+        bounds: Bounds,
+        sets_tables: bool,
+    ) -> Result<Self, InstanceError> {
+        Ok(Self {
+            places: Places::new(&plan)?,
+            plan,
+            object,
+            bounds,
+            sets_tables,
+        })
+    }
+
+    /// Bytes that an instance needs for all but its memory.
+    pub(crate) fn block(&self) -> usize {
+        self.places.end
+    }
 }
 
 /// Why there is no instance.
@@ -55,22 +70,6 @@ impl From<Trap> for InstanceError {
     }
 }
 
-/// A table, wherever it lies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TableHandle {
-    table: NonNull<Table>,
-    kind: wasmparser::TableType,
-    room: u32,
-}
-
-/// A linear memory, wherever it lies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MemoryHandle {
-    pub(crate) base: NonNull<u8>,
-    size: NonNull<MemorySize>,
-    kind: wasmparser::MemoryType,
-}
-
 /// What an import gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum External {
@@ -83,126 +82,85 @@ pub(crate) enum External {
     Global(wasmparser::GlobalType, NonNull<Slot>),
 }
 
-/// Address space of an instance's own.
-#[derive(Debug)]
-struct Space {
-    begin: *mut c_void,
-    size: usize,
-}
-
-impl Space {
-    fn new(size: usize) -> Result<Self, Errno> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping, which nobody knows of.
-        let begin = unsafe { mmap_anonymous(ptr::null_mut(), size, ProtFlags::empty(), flags)? };
-        Ok(Self { begin, size })
-    }
-
-    fn allow(&self, from: usize, size: usize) -> Result<(), Errno> {
-        debug_assert!(from + size <= self.size, "a range of the space");
-        if size == 0 {
-            return Ok(());
-        }
-        // SAFETY: a range of this space.
-        unsafe {
-            mprotect(
-                self.begin.wrapping_byte_add(from),
-                size,
-                MprotectFlags::READ | MprotectFlags::WRITE,
-            )
-        }
-    }
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        // SAFETY: this value's own.
-        let _ = unsafe { munmap(self.begin, self.size) };
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) image: Arc<Image>,
     pub(crate) memory: Option<MemoryHandle>,
     tables: Vec<TableHandle>,
+    /// Whether what the host did for the guest has changed tables.
+    changed_tables: bool,
     /// Segments that are gone.
     dropped_data: Vec<bool>,
     dropped_elements: Vec<bool>,
-    space: Space,
+    /// The context, and behind it what it has the addresses of.
+    block: NonNull<c_void>,
+    space: Option<Space>,
 }
 
-/// Where what lies in a space.
+/// Where what lies in a block.
+#[derive(Debug)]
 struct Places {
     size: usize,
-    tables: Vec<usize>,
-    /// Up to here there is something else.
-    usable: usize,
-    memory: usize,
-    whole: usize,
+    /// Where its own tables are, and room for how many elements they have.
+    tables: Vec<(usize, u32)>,
+    end: usize,
 }
 
 impl Places {
-    fn new(plan: &Plan, rooms: &[u32]) -> Self {
+    fn new(plan: &Plan) -> Result<Self, InstanceError> {
         let mut at = (plan.offsets.size as usize).next_multiple_of(ELEMENT as usize);
         let size = at;
         at += size_of::<MemorySize>().next_multiple_of(ELEMENT as usize);
         let mut tables = Vec::new();
-        for room in rooms {
-            tables.push(at);
-            at += ELEMENTS as usize + *room as usize * ELEMENT as usize;
+        let own = plan.tables.get(plan.imported_tables as usize..);
+        for (kind, _) in own.unwrap_or_default() {
+            let room = room(kind)?;
+            tables.push((at, room));
+            at += ELEMENTS as usize + room as usize * ELEMENT as usize;
         }
-        let usable = at.next_multiple_of(HOST_PAGE);
-        let own = plan.memory.is_some() && !plan.imported_memory;
-        let (below, above) = if own {
-            (BELOW, (RESERVED + GUARD) as usize)
-        } else {
-            (0, 0)
-        };
-        Self {
+        Ok(Self {
             size,
             tables,
-            usable,
-            memory: usable + below,
-            whole: usable + below + above,
-        }
+            end: at,
+        })
     }
 }
 
 impl Instance {
     /// Of this image, with these imports in their order. `fiber` is what its code runs on. Active segments are not copied yet: see
     /// [`Self::initialize`].
-    pub(crate) fn new(
+    ///
+    /// # Safety
+    /// The block is the instance's alone as long as it is used. It has [`Image::block`] bytes, all zeros, aligned as a cache's
+    /// lines are.
+    pub(crate) unsafe fn new(
         image: &Arc<Image>,
         imports: &[External],
         fiber: *const c_void,
+        block: NonNull<c_void>,
     ) -> Result<Box<Self>, InstanceError> {
         let plan = &image.plan;
-        let own_tables = plan
-            .tables
-            .get(plan.imported_tables as usize..)
-            .unwrap_or_default();
-        let rooms = own_tables
-            .iter()
-            .map(|(kind, _)| room(kind))
-            .collect::<Result<Vec<_>, _>>()?;
-        let places = Places::new(plan, &rooms);
-        let space = Space::new(places.whole.max(HOST_PAGE)).map_err(InstanceError::Host)?;
-        space.allow(0, places.usable).map_err(InstanceError::Host)?;
+        let own_memory = plan.memory.filter(|_| !plan.imported_memory);
+        let space = own_memory.map(|_| Space::new()).transpose();
         let mut instance = Box::new(Self {
             image: image.clone(),
             memory: None,
             tables: Vec::new(),
+            changed_tables: false,
             dropped_data: vec![false; plan.data.len()],
             dropped_elements: vec![false; plan.elements.len()],
-            space,
+            block,
+            space: space.map_err(InstanceError::Host)?,
         });
         let owner: *mut Self = &raw mut *instance;
         instance.write(layout::ENTER_HOST, fiber::enter_host());
         instance.write(layout::FIBER, fiber);
         instance.write(layout::OWNER, owner);
         instance.link(imports)?;
-        instance.own(&places, own_tables, &rooms)?;
+        instance.own_tables();
+        if let Some(kind) = own_memory {
+            instance.own_memory(kind)?;
+        }
         instance.references();
         instance.globals();
         instance.fill_tables();
@@ -211,11 +169,11 @@ impl Instance {
 
     /// What compiled code gets.
     pub(crate) fn context(&self) -> *mut c_void {
-        self.space.begin
+        self.block.as_ptr()
     }
 
     fn at<T>(&self, offset: u32) -> *mut T {
-        self.space.begin.wrapping_byte_add(offset as usize).cast()
+        self.context().wrapping_byte_add(offset as usize).cast()
     }
 
     fn write<T>(&self, offset: u32, value: T) {
@@ -271,14 +229,12 @@ impl Instance {
         self.memory = Some(memory);
     }
 
-    fn own(
-        &mut self,
-        places: &Places,
-        tables: &[(wasmparser::TableType, Option<Expression>)],
-        rooms: &[u32],
-    ) -> Result<(), InstanceError> {
-        for (((kind, _), place), room) in tables.iter().zip(&places.tables).zip(rooms) {
-            // SAFETY: not null: within the space.
+    fn own_tables(&mut self) {
+        let image = self.image.clone();
+        let plan = &image.plan;
+        let own = plan.tables.get(plan.imported_tables as usize..);
+        for ((kind, _), (place, room)) in own.unwrap_or_default().iter().zip(&image.places.tables) {
+            // SAFETY: not null: within the block.
             let table = unsafe { NonNull::new_unchecked(self.at::<Table>(*place as u32)) };
             let length = u32::try_from(kind.initial).unwrap_or(u32::MAX);
             // SAFETY: a table's place; it is all zeros, which are null elements.
@@ -289,24 +245,20 @@ impl Instance {
                 kind: *kind,
                 room: *room,
             });
-            self.write(self.image.plan.offsets.table(index), table);
+            self.write(plan.offsets.table(index), table);
         }
-        if let (Some(kind), false) = (self.image.plan.memory, self.image.plan.imported_memory) {
-            // SAFETY: not null: within the space.
-            let (base, size) = unsafe {
-                let base = self.space.begin.wrapping_byte_add(places.memory).cast();
-                (
-                    NonNull::new_unchecked(base),
-                    NonNull::new_unchecked(self.at::<MemorySize>(places.size as u32)),
-                )
-            };
-            let memory = MemoryHandle { base, size, kind };
-            self.use_memory(memory);
-            memory
-                .resize(kind.initial * PAGE, self.image.bounds)
-                .map_err(InstanceError::Host)?;
-        }
-        Ok(())
+    }
+
+    fn own_memory(&mut self, kind: wasmparser::MemoryType) -> Result<(), InstanceError> {
+        let Some(space) = &self.space else { return Ok(()) };
+        let base = space.base();
+        // SAFETY: not null: within the block.
+        let size = unsafe { NonNull::new_unchecked(self.at::<MemorySize>(self.image.places.size as u32)) };
+        let memory = MemoryHandle { base, size, kind };
+        self.use_memory(memory);
+        memory
+            .resize(kind.initial * PAGE, self.image.bounds)
+            .map_err(InstanceError::Host)
     }
 
     /// The reference to a function of this module, by place, as its own code has it.
@@ -353,24 +305,44 @@ impl Instance {
 
     /// Copies active segments.
     pub(crate) fn initialize(&mut self) -> Result<(), Trap> {
+        self.initialize_tables()?;
         let image = self.image.clone();
-        for (index, segment) in image.plan.elements.iter().enumerate() {
-            if let Some((table, at)) = &segment.at {
-                let at = u32::from_le_bytes(first(self.evaluate(at)));
-                self.init_table(*table, index, at, 0, segment.content.len() as u32)?;
-            }
-            if segment.at.is_some() || segment.declared {
-                self.dropped_elements[index] = true;
-            }
-        }
         for (index, segment) in image.plan.data.iter().enumerate() {
-            if let Some((_, at)) = &segment.at {
-                let at = u32::from_le_bytes(first(self.evaluate(at)));
+            if let Some(at) = self.active(segment) {
                 self.init_memory(index, at, 0, segment.content.len() as u32)?;
                 self.dropped_data[index] = true;
             }
         }
         Ok(())
+    }
+
+    /// The same in memory that holds what its active segments say already.
+    fn initialize_without_memory(&mut self) -> Result<(), Trap> {
+        self.initialize_tables()?;
+        let image = self.image.clone();
+        for (dropped, segment) in self.dropped_data.iter_mut().zip(&image.plan.data) {
+            *dropped = segment.at.is_some();
+        }
+        Ok(())
+    }
+
+    fn initialize_tables(&mut self) -> Result<(), Trap> {
+        let image = self.image.clone();
+        for (index, segment) in image.plan.elements.iter().enumerate() {
+            self.dropped_elements[index] = false;
+            if let Some((table, at)) = &segment.at {
+                let at = u32::from_le_bytes(first(self.evaluate(at)));
+                self.init_table(*table, index, at, 0, segment.content.len() as u32)?;
+            }
+            self.dropped_elements[index] = segment.at.is_some() || segment.declared;
+        }
+        Ok(())
+    }
+
+    /// Where a segment goes to.
+    fn active(&self, segment: &Segment<u8>) -> Option<u32> {
+        let (_, at) = segment.at.as_ref()?;
+        Some(u32::from_le_bytes(first(self.evaluate(at))))
     }
 
     fn evaluate(&self, expression: &[Step]) -> Slot {
@@ -400,6 +372,77 @@ impl Instance {
             stack.push(value);
         }
         stack.pop().unwrap_or_default()
+    }
+
+    // --- putting back ---
+
+    /// What the memory of an instance holds that has been [initialised](Self::initialize) and has not run. `None` if it has no memory.
+    pub(crate) fn first_memory(&self) -> Result<Option<FirstMemory>, Errno> {
+        let Some(memory) = self.memory else {
+            return Ok(None);
+        };
+        let segments = self.image.plan.data.iter().filter_map(|segment| {
+            let at = self.active(segment)? as usize;
+            Some(at..at + segment.content.len())
+        });
+        let segments: Vec<Range<usize>> = segments.filter(|range| !range.is_empty()).collect();
+        FirstMemory::new(&memory, &segments).map(Some)
+    }
+
+    /// Makes it what [`Self::initialize`] would, in a new instance.
+    pub(crate) fn begin(&mut self, first: &FirstMemory) -> Result<(), InstanceError> {
+        if let Some(memory) = &self.memory {
+            first.map(memory).map_err(InstanceError::Host)?;
+        }
+        Ok(self.initialize_without_memory()?)
+    }
+
+    /// What its own globals hold.
+    pub(crate) fn own_globals(&self) -> Box<[Slot]> {
+        let own = self.image.plan.imported_globals..self.image.plan.globals.len() as u32;
+        // SAFETY: a global's place.
+        own.map(|index| unsafe { self.global(index).read() }).collect()
+    }
+
+    /// Makes it what it was when it had begun. `false` if it is of no use any more.
+    pub(crate) fn restore(
+        &mut self,
+        first: &FirstMemory,
+        globals: &[Slot],
+        restorer: Option<&Restorer<'_>>,
+        guard: &mut Option<Guard>,
+        watch: impl FnOnce(Arc<Watched>),
+    ) -> bool {
+        for (index, value) in (self.image.plan.imported_globals..).zip(globals) {
+            // SAFETY: a global's place.
+            unsafe { self.global(index).write(*value) };
+        }
+        if self.image.sets_tables || self.changed_tables {
+            self.changed_tables = false;
+            for table in &self.tables {
+                table.reset();
+            }
+            self.fill_tables();
+            if self.initialize_tables().is_err() {
+                return false;
+            }
+        }
+        for (dropped, segment) in self.dropped_data.iter_mut().zip(&self.image.plan.data) {
+            *dropped = segment.at.is_some();
+        }
+        let Some(memory) = &self.memory else { return true };
+        if memory.shrink(first.bytes, self.image.bounds).is_err() {
+            return false;
+        }
+        let area = Area::new(memory.base.as_ptr(), first.bytes as usize);
+        // SAFETY: this instance's memory, whose code does not run; the handle is ours alone. A guest drops its guard first.
+        let restored =
+            restorer.is_some_and(|restorer| unsafe { restorer.restore(guard, area, first.content(), watch) });
+        if restored {
+            return true;
+        }
+        *guard = None;
+        memory.discard().is_ok()
     }
 
     // --- using ---
@@ -457,21 +500,30 @@ impl Instance {
         let reference = |index: usize| pointer(unsafe { slots.add(index).read() });
         let answer = match builtin {
             Builtin::MemoryGrow => self.grow_memory(word(0)),
-            Builtin::TableGrow => self.tables[word(0) as usize].grow(word(1), reference(2)),
+            Builtin::TableGrow => {
+                self.changed_tables = true;
+                self.tables[word(0) as usize].grow(word(1), reference(2))
+            }
             Builtin::MemoryInit => return self.init_memory(word(0) as usize, word(1), word(2), word(3)),
             Builtin::DataDrop => {
                 self.dropped_data[word(0) as usize] = true;
                 return Ok(());
             }
-            Builtin::TableFill => return self.tables[word(0) as usize].fill(word(1), reference(2), word(3)),
+            Builtin::TableFill => {
+                self.changed_tables = true;
+                return self.tables[word(0) as usize].fill(word(1), reference(2), word(3));
+            }
             Builtin::TableCopy => {
+                self.changed_tables = true;
                 let (to, from) = (self.tables[word(0) as usize], self.tables[word(1) as usize]);
                 return to.copy(&from, word(2), word(3), word(4));
             }
             Builtin::TableInit => {
+                self.changed_tables = true;
                 return self.init_table(word(0), word(1) as usize, word(2), word(3), word(4));
             }
             Builtin::ElementsDrop => {
+                self.changed_tables = true;
                 self.dropped_elements[word(0) as usize] = true;
                 return Ok(());
             }
@@ -537,158 +589,4 @@ fn pointer(value: Slot) -> *const c_void {
     ptr::with_exposed_provenance(usize::from_le_bytes(first(value)))
 }
 
-/// Elements that a table gets room for.
-fn room(kind: &wasmparser::TableType) -> Result<u32, InstanceError> {
-    if kind.initial > TABLE_MOST {
-        return Err(InstanceError::Table(kind.initial));
-    }
-    let most = kind.maximum.unwrap_or(TABLE_MOST).min(TABLE_MOST);
-    Ok(u32::try_from(most).unwrap_or(u32::MAX))
-}
-
-fn fits_table(wanted: &wasmparser::TableType, given: &TableHandle) -> bool {
-    wanted.element_type == given.kind.element_type
-        && within(
-            wanted.initial,
-            wanted.maximum,
-            u64::from(given.length()),
-            given.kind.maximum,
-        )
-}
-
-fn fits_memory(wanted: &wasmparser::MemoryType, given: &MemoryHandle) -> bool {
-    within(
-        wanted.initial,
-        wanted.maximum,
-        given.bytes() / PAGE,
-        given.kind.maximum,
-    )
-}
-
-fn within(least: u64, most: Option<u64>, has: u64, can_have: Option<u64>) -> bool {
-    has >= least && most.is_none_or(|most| can_have.is_some_and(|can_have| can_have <= most))
-}
-
-impl TableHandle {
-    pub(crate) fn length(&self) -> u32 {
-        // SAFETY: a table that lives as long as its handles are used.
-        unsafe { self.table.as_ref().length }
-    }
-
-    fn element(&self, index: u32) -> *mut FunctionReference {
-        let offset = ELEMENTS as usize + index as usize * ELEMENT as usize;
-        self.table.as_ptr().wrapping_byte_add(offset).cast()
-    }
-
-    /// # Safety
-    /// There is room for this element.
-    unsafe fn set(&self, index: u32, reference: *const c_void) {
-        let functions = self.kind.element_type.heap_type() == wasmparser::HeapType::FUNC;
-        let null = FunctionReference {
-            code: ptr::null(),
-            context: ptr::null(),
-            signature: 0,
-            reference: ptr::null(),
-        };
-        // SAFETY: see above; a reference to a function is the address of one.
-        unsafe {
-            let element = if functions && !reference.is_null() {
-                reference.cast::<FunctionReference>().read()
-            } else {
-                FunctionReference { reference, ..null }
-            };
-            self.element(index).write(element);
-        }
-    }
-
-    fn grow(&self, count: u32, reference: *const c_void) -> u32 {
-        let before = self.length();
-        let Some(length) = before.checked_add(count).filter(|length| *length <= self.room) else {
-            return u32::MAX;
-        };
-        for index in before..length {
-            // SAFETY: there is room.
-            unsafe { self.set(index, reference) };
-        }
-        // SAFETY: as in `length`.
-        unsafe { (*self.table.as_ptr()).length = length };
-        before
-    }
-
-    fn fill(&self, from: u32, reference: *const c_void, count: u32) -> Result<(), Trap> {
-        if u64::from(from) + u64::from(count) > u64::from(self.length()) {
-            return Err(Trap::TableOutOfBounds);
-        }
-        for index in from..from + count {
-            // SAFETY: an element that it has.
-            unsafe { self.set(index, reference) };
-        }
-        Ok(())
-    }
-
-    fn copy(&self, from_table: &Self, to: u32, from: u32, count: u32) -> Result<(), Trap> {
-        let ends =
-            |table: &Self, begin: u32| u64::from(begin) + u64::from(count) <= u64::from(table.length());
-        if !ends(self, to) || !ends(from_table, from) {
-            return Err(Trap::TableOutOfBounds);
-        }
-        // SAFETY: elements that they have.
-        unsafe { ptr::copy(from_table.element(from), self.element(to), count as usize) };
-        Ok(())
-    }
-}
-
-impl MemoryHandle {
-    pub(crate) fn bytes(&self) -> u64 {
-        // SAFETY: a memory that lives as long as its handles are used.
-        unsafe { self.size.as_ref().bytes }
-    }
-
-    /// The most bytes that it can ever have.
-    pub(crate) fn most(&self) -> u64 {
-        let most = match signed_addresses(&self.kind) {
-            true => SIGNED_PAGES,
-            false => RESERVED / PAGE,
-        };
-        self.kind.maximum.map_or(most, |maximum| maximum.min(most)) * PAGE
-    }
-
-    fn grow(&self, pages: u32, bounds: Bounds) -> u32 {
-        let before = self.bytes() / PAGE;
-        let after = before + u64::from(pages);
-        if after * PAGE > self.most() || self.resize(after * PAGE, bounds).is_err() {
-            return u32::MAX;
-        }
-        u32::try_from(before).unwrap_or(u32::MAX)
-    }
-
-    /// Makes it so large.
-    fn resize(&self, bytes: u64, bounds: Bounds) -> Result<(), Errno> {
-        let accessible = match bounds {
-            Bounds::Mask => bytes.next_power_of_two().max(PAGE),
-            _ => bytes,
-        };
-        let before = match bounds {
-            Bounds::Mask if self.bytes() > 0 => self.bytes().next_power_of_two().max(PAGE),
-            _ => self.bytes(),
-        };
-        if accessible > before {
-            let rights = MprotectFlags::READ | MprotectFlags::WRITE;
-            // SAFETY: reserved for this memory.
-            unsafe {
-                let from = self.base.as_ptr().wrapping_add(before as usize);
-                mprotect(from.cast(), (accessible - before) as usize, rights)?;
-            }
-        }
-        let size = MemorySize {
-            bytes,
-            mask: accessible.wrapping_sub(1),
-        };
-        // SAFETY: as in `bytes`.
-        unsafe { self.size.as_ptr().write(size) };
-        Ok(())
-    }
-}
-
-const _: () = assert!(size_of::<FunctionReference>() == ELEMENT as usize);
 const _: () = assert!(size_of::<Slot>() == SLOT as usize);

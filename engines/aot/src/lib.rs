@@ -4,13 +4,16 @@
 //! fibers, whose thread a signal interrupts wherever it is, so that neither loops nor calls contain a check of whose turn it is; and
 //! accesses of linear memory are kept inside it by what can be mapped there ([`Bounds`]).
 
+mod guest;
 mod image;
 mod instance;
 mod layout;
+mod memory;
 mod object;
 mod plan;
 mod pool;
 mod sandbox;
+mod table;
 mod toolchain;
 mod translate;
 mod wasi_host;
@@ -26,27 +29,32 @@ pub use toolchain::Toolchain;
 pub use translate::{Bounds, Target};
 
 use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
+use fresh::Places;
 use image::{Loaded, Ready};
 use plan::Plan;
 use pool::Pool;
 use sha2::{Digest as _, Sha256};
-use std::{fs, sync::Arc};
+use std::{fs, io, sync::Arc};
 use translate::{Module, Refusal, Settings};
 
 /// What the engine may use of the host.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// How guests are kept in their memories.
     pub bounds: Bounds,
-    /// Sandboxes alive at once.
-    pub sandboxes: u32,
+    /// Those of sandboxes alive at once. Each takes of the host no more than one of Wasmtime's whose memory has guard pages, so both
+    /// engines can have the same.
+    pub places: Arc<Places>,
+    /// Bytes of a linear memory that a finished sandbox leaves resident, as they were at first, for the next.
+    pub keep_resident: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             bounds: Bounds::default(),
-            sandboxes: 1_000,
+            places: Places::new(1_000, None, Arc::default()),
+            keep_resident: 128 << 10,
         }
     }
 }
@@ -57,24 +65,37 @@ pub struct Aot {
     bounds: Bounds,
     fingerprint: String,
     pool: Arc<Pool>,
+    /// Another engine has the same pool, and sees to the cores.
+    second: bool,
 }
 
 impl Aot {
     /// With this compiler. Fails if the process cannot have the handlers of signals that it needs.
     pub fn new(toolchain: Toolchain, options: &Options) -> Result<Self, PrepareError> {
         fiber::install().map_err(|error| PrepareError::Compiler(format!("handling signals: {error}")))?;
+        let pool = Pool::new(options.places.clone(), options.keep_resident);
+        Ok(Self::with(toolchain, options.bounds, Arc::new(pool), false))
+    }
+
+    /// Another engine, with other bounds, that shares the sandboxes of this one.
+    pub fn beside(&self, bounds: Bounds) -> Self {
+        Self::with(self.toolchain.clone(), bounds, self.pool.clone(), true)
+    }
+
+    fn with(toolchain: Toolchain, bounds: Bounds, pool: Arc<Pool>, second: bool) -> Self {
         let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let features = processor
             .lines()
             .find(|line| line.starts_with("flags") || line.starts_with("Features"))
             .unwrap_or_default();
-        let what = format!("{}\n{features}\n{}", toolchain.version(), options.bounds.name());
-        Ok(Self {
-            fingerprint: format!("1-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
+        let what = format!("{}\n{features}\n{}", toolchain.version(), bounds.name());
+        Self {
+            fingerprint: format!("2-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
             toolchain,
-            bounds: options.bounds,
-            pool: Arc::new(Pool::new(options.sandboxes)),
-        })
+            bounds,
+            pool,
+            second,
+        }
     }
 
     fn prepare(&self, bytes: &[u8]) -> Result<Vec<u8>, PrepareError> {
@@ -119,7 +140,12 @@ fn check_kind(bytes: &[u8]) -> Result<(), PrepareError> {
 
 impl Engine for Aot {
     fn name(&self) -> &'static str {
-        "aot"
+        match self.bounds {
+            Bounds::Guard => "aot",
+            Bounds::Software => "aot-software",
+            Bounds::Mask => "aot-mask",
+            Bounds::None => "aot-none",
+        }
     }
 
     fn fingerprint(&self) -> &str {
@@ -140,7 +166,16 @@ impl Engine for Aot {
         Ok(Arc::new(Ready(Arc::new(loaded))))
     }
 
-    fn preempt(&self, _: CoreId) {
-        pool::preempt();
+    fn seat(&self, core: CoreId) -> io::Result<()> {
+        match self.second {
+            true => Ok(()),
+            false => self.pool.seat(core),
+        }
+    }
+
+    fn preempt(&self, core: CoreId) {
+        if !self.second {
+            self.pool.preempt(core);
+        }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn compile(bytes: &[u8], bounds: Bounds, toolchain: &Toolchain) -> Re
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&object).unwrap();
     let object = Object::load(&file, 0, &object, plan.functions.len() + plan.entries).unwrap();
-    Ok(Image { plan, object, bounds })
+    Ok(Image::new(plan, object, bounds, true).unwrap())
 }
 
 /// Bytes that a value of this type takes of a slot.
@@ -46,6 +46,8 @@ pub(crate) struct Machine {
     fiber: Fiber,
     #[expect(clippy::vec_box, reason = "each context has the address of its instance")]
     pub(crate) instances: Vec<Box<Instance>>,
+    /// For their blocks.
+    blocks: Vec<Stack>,
 }
 
 impl Machine {
@@ -53,6 +55,7 @@ impl Machine {
         Self {
             fiber: Fiber::new(Stack::new(1 << 20).unwrap()),
             instances: Vec::new(),
+            blocks: Vec::new(),
         }
     }
 
@@ -62,7 +65,10 @@ impl Machine {
         image: &Arc<Image>,
         imports: &[External],
     ) -> Result<usize, InstanceError> {
-        let instance = Instance::new(image, imports, self.fiber.handle())?;
+        let block = Stack::with_room(0, image.block()).unwrap();
+        // SAFETY: a new block, which is kept.
+        let instance = unsafe { Instance::new(image, imports, self.fiber.handle(), block.room())? };
+        self.blocks.push(block);
         // What it has written elsewhere stays, also if the rest fails.
         self.instances.push(instance);
         let index = self.instances.len() - 1;

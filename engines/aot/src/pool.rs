@@ -1,27 +1,31 @@
-//! What all sandboxes of an engine share: the places, and the threads that run them.
+//! What all sandboxes of an engine share: the places, the guests between two requests, and the threads that run them.
 
+use crate::guest::Guest;
+use contract::CoreId;
 use fiber::{Stack, Thread};
+use fresh::{Guards, Idle, Pages, Places};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::{
     cell::OnceCell,
+    io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 /// Stack that a guest may use.
 const STACK: usize = 512 << 10;
 
-/// Before a sandbox tries again that the host has refused something.
-pub(crate) const AGAIN: Duration = Duration::from_millis(10);
-
-#[derive(Default)]
 pub(crate) struct Pool {
-    taken: AtomicU32,
-    most: u32,
+    pub(crate) places: Arc<Places>,
+    pub(crate) idle: Idle<Box<Guest>>,
+    pub(crate) guards: Arc<Guards>,
+    /// None where the kernel cannot tell which pages were written.
+    pub(crate) pages: Option<Pages>,
+    pub(crate) keep_resident: usize,
+    cores: Mutex<Vec<Option<Arc<Seat>>>>,
 }
 
 /// A thread that runs guests.
@@ -31,74 +35,70 @@ struct Seat {
     inside: AtomicBool,
 }
 
-/// All threads of the process that have ever run a guest and have not ended.
-static SEATS: Mutex<Vec<Arc<Seat>>> = Mutex::new(Vec::new());
-
 struct Seated {
-    _thread: Thread,
     seat: Arc<Seat>,
-}
-
-impl Drop for Seated {
-    fn drop(&mut self) {
-        SEATS.lock().retain(|seat| !Arc::ptr_eq(seat, &self.seat));
-    }
+    _thread: Thread,
 }
 
 thread_local! {
     static SEATED: OnceCell<Seated> = const { OnceCell::new() };
 }
 
+/// Of this thread.
+fn seat() -> io::Result<Arc<Seat>> {
+    SEATED.with(|seated| {
+        if let Some(seated) = seated.get() {
+            return Ok(seated.seat.clone());
+        }
+        let thread = Thread::here()?;
+        let seat = Arc::new(Seat {
+            id: thread.id(),
+            inside: AtomicBool::new(false),
+        });
+        let _ = seated.set(Seated {
+            seat: seat.clone(),
+            _thread: thread,
+        });
+        Ok(seat)
+    })
+}
+
+/// A guest's, with room for its instance's block.
+pub(crate) fn stack(block: usize) -> Result<Stack, Errno> {
+    Stack::with_room(STACK, block)
+}
+
 impl Pool {
-    pub(crate) fn new(sandboxes: u32) -> Self {
+    pub(crate) fn new(places: Arc<Places>, keep_resident: usize) -> Self {
+        let threads = fresh::threads();
         Self {
-            taken: 0.into(),
-            most: sandboxes,
+            places,
+            idle: Idle::new(threads),
+            guards: Arc::new(Guards::new(fresh::most(threads))),
+            pages: Pages::open(),
+            keep_resident,
+            cores: Mutex::default(),
         }
     }
 
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Place> {
-        let place = Place(self.clone());
-        (self.taken.fetch_add(1, Ordering::Relaxed) < self.most).then_some(place)
+    /// This thread is this core's.
+    pub(crate) fn seat(&self, core: CoreId) -> io::Result<()> {
+        let seat = seat()?;
+        let mut cores = self.cores.lock();
+        let index = usize::from(core.0);
+        if cores.len() <= index {
+            cores.resize(index + 1, None);
+        }
+        cores[index] = Some(seat);
+        Ok(())
     }
 
-    #[expect(
-        clippy::unused_self,
-        reason = "stacks are kept here for the next sandbox before long"
-    )]
-    pub(crate) fn stack(&self) -> Result<Stack, Errno> {
-        Stack::new(STACK)
-    }
-
-    /// This thread is about to run a guest.
-    #[expect(clippy::unused_self, reason = "only whoever has an engine's pool has a guest")]
-    pub(crate) fn enter(&self) -> Result<Inside, String> {
-        SEATED.with(|seated| {
-            if seated.get().is_none() {
-                let thread = Thread::here()
-                    .map_err(|error| format!("the host has no alternate stack for it: {error}"))?;
-                let seat = Arc::new(Seat {
-                    id: thread.id(),
-                    inside: AtomicBool::new(false),
-                });
-                SEATS.lock().push(seat.clone());
-                let _ = seated.set(Seated {
-                    _thread: thread,
-                    seat,
-                });
-            }
-            let seat = seated.get().map(|seated| seated.seat.clone());
-            let inside = Inside(seat.ok_or("the thread is ending")?);
-            inside.0.inside.store(true, Ordering::SeqCst);
-            Ok(inside)
-        })
-    }
-}
-
-/// Asks all guests that run for their core.
-pub(crate) fn preempt() {
-    for seat in SEATS.lock().iter() {
-        if seat.inside.load(Ordering::SeqCst) {
+    /// Asks the guest that runs on this core, if any, to give it back.
+    pub(crate) fn preempt(&self, core: CoreId) {
+        let cores = self.cores.lock();
+        if let Some(Some(seat)) = cores.get(usize::from(core.0))
+            && seat.inside.load(Ordering::SeqCst)
+        {
             fiber::preempt(seat.id);
         }
     }
@@ -107,17 +107,17 @@ pub(crate) fn preempt() {
 /// While a thread is in a guest.
 pub(crate) struct Inside(Arc<Seat>);
 
-impl Drop for Inside {
-    fn drop(&mut self) {
-        self.0.inside.store(false, Ordering::SeqCst);
+impl Inside {
+    /// This thread is about to run a guest.
+    pub(crate) fn enter() -> io::Result<Self> {
+        let seat = seat()?;
+        seat.inside.store(true, Ordering::SeqCst);
+        Ok(Self(seat))
     }
 }
 
-/// A sandbox's, given back when dropped.
-pub(crate) struct Place(Arc<Pool>);
-
-impl Drop for Place {
+impl Drop for Inside {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.0.inside.store(false, Ordering::SeqCst);
     }
 }

@@ -1,15 +1,18 @@
 //! A sandbox: one instance, its fiber and its request.
 
 use crate::{
+    guest::Guest,
     image::Loaded,
-    instance::{External, Instance, InstanceError},
+    instance::InstanceError,
     layout::{self, Builtin, Trap},
+    memory::PAGE,
     plan::Slot,
-    pool::{self, Place},
+    pool::Inside,
     wasi_host::Answer,
 };
 use contract::{ByteSize, Fault, Grant, Input, Sandbox, Step, Until, Usage};
-use fiber::{Event, Fiber};
+use fiber::Event;
+use fresh::Place;
 use std::{
     mem, slice,
     sync::Arc,
@@ -41,7 +44,11 @@ enum State {
 pub(crate) struct Running {
     state: State,
     command: Option<Command>,
-    guest: Option<Guest>,
+    guest: Option<Box<Guest>>,
+    /// Whether its guest has served another request,
+    used: bool,
+    /// and whether this one has called the host.
+    touched: bool,
     /// Made again when the sandbox runs next.
     call: Option<Call>,
     refused: bool,
@@ -52,34 +59,14 @@ pub(crate) struct Running {
     _place: Place,
 }
 
-/// An instance and the stack that it runs on.
-pub(crate) struct Guest {
-    fiber: Fiber,
-    instance: Box<Instance>,
-}
-
-impl Guest {
-    fn new(image: &Loaded) -> Result<Self, InstanceError> {
-        let fiber = Fiber::new(image.pool.stack().map_err(InstanceError::Host)?);
-        let imports = vec![External::Host; image.image.plan.imports.len()];
-        let instance = Instance::new(&image.image, &imports, fiber.handle())?;
-        Ok(Self { fiber, instance })
-    }
-
-    /// Calls a function that takes and returns nothing.
-    fn start(&mut self, place: u32) {
-        let (entry, function) = self.instance.callee(place);
-        self.fiber
-            .start(entry, [function.code.addr(), function.context.addr(), 0]);
-    }
-}
-
 impl Running {
     pub(crate) fn new(image: Arc<Loaded>, grant: Arc<Grant>, input: Input, place: Place) -> Self {
         Self {
             state: State::New,
             command: Some(Command::new(grant.clone(), input)),
             guest: None,
+            used: false,
+            touched: false,
             call: None,
             refused: false,
             usage: Usage::default(),
@@ -110,37 +97,32 @@ impl Running {
             self.run_command();
             return None;
         }
-        let mut guest = match Guest::new(&self.image) {
-            Ok(guest) => guest,
-            Err(InstanceError::Host(_)) => {
-                // As the host may have it again.
-                let until = Some(Instant::now() + pool::AGAIN);
-                return Some(Step::Waiting { until });
-            }
-            Err(error) => return Some(self.end(Err(trapped(&error.to_string())))),
-        };
-        let bytes = guest.instance.memory.map_or(0, |memory| memory.bytes());
+        let bytes = self.image.initial_memory();
         self.usage.memory = bytes;
         if bytes > self.limit().0 {
             self.refused = true;
             let reason = "its memory is larger from the beginning";
             return Some(self.end(Err(trapped(reason))));
         }
-        if let Err(trap) = guest.instance.initialize() {
-            return Some(self.end(Err(trapped(trap.message()))));
+        let guest = match self.image.take() {
+            Some(guest) => Ok(guest),
+            None => Guest::new(&self.image).map(Box::new),
+        };
+        match guest {
+            Ok(guest) => self.guest = Some(guest),
+            Err(InstanceError::Host(_)) => {
+                let until = Some(self.image.pool.places.refused());
+                return Some(Step::Waiting { until });
+            }
+            Err(error) => return Some(self.end(Err(trapped(&error.to_string())))),
         }
-        let first = self.image.image.plan.start;
-        self.usage.started = Some(Instant::now());
-        match first {
-            Some(start) => {
+        match (self.image.image.plan.start, &mut self.guest) {
+            (Some(start), Some(guest)) => {
+                self.usage.started = Some(Instant::now());
                 guest.start(start);
                 self.state = State::Starting;
-                self.guest = Some(guest);
             }
-            None => {
-                self.guest = Some(guest);
-                self.run_command();
-            }
+            _ => self.run_command(),
         }
         None
     }
@@ -169,7 +151,6 @@ impl Running {
             }
             Err(fault) => {
                 self.state = State::Over;
-                self.guest = None;
                 Step::Fault(self.after_refusal(fault), self.usage)
             }
         }
@@ -218,6 +199,7 @@ impl Running {
             });
             (slice::from_raw_parts_mut(call.slots, *slots), memory)
         };
+        self.touched = true;
         match function(command, memory, slots) {
             Answer::Given => None,
             Answer::Wait(until) => {
@@ -235,7 +217,7 @@ impl Running {
         };
         // SAFETY: as in `answer`: the call has one slot.
         let pages = unsafe { call.slots.cast::<u32>().read() };
-        let wanted = memory.bytes() + u64::from(pages) * crate::instance::PAGE;
+        let wanted = memory.bytes() + u64::from(pages) * PAGE;
         if wanted <= self.limit().0 {
             return true;
         }
@@ -246,17 +228,75 @@ impl Running {
         false
     }
 
-    fn fault(&mut self, fault: &fiber::Fault) -> Step {
+    /// `None` if it goes on.
+    fn fault(&mut self, fault: &fiber::Fault) -> Option<Step> {
         if fault.stack_overflow {
-            return self.end(Err(Stop::Fault(Fault::StackOverflow)));
+            return Some(self.end(Err(Stop::Fault(Fault::StackOverflow))));
         }
         let trap = fault.trap.and_then(|number| Trap::ALL.get(usize::from(number)));
+        if trap == Some(&Trap::Unreachable) && self.begin_anew() {
+            return None;
+        }
         let reason = match trap {
             Some(trap) => trap.message().to_owned(),
             None if fault.signal == libc::SIGSEGV => Trap::MemoryOutOfBounds.message().to_owned(),
             None => format!("signal {} at {:#x}", fault.signal, fault.instruction),
         };
-        self.end(Err(trapped(&reason)))
+        Some(self.end(Err(trapped(&reason))))
+    }
+
+    /// Newer libcs trap at a second `_start` in one memory, before anything else: then nobody has seen the attempt, and the request
+    /// gets a guest that is as new. `false` if this is nothing of the kind.
+    fn begin_anew(&mut self) -> bool {
+        if !self.used || self.touched {
+            return false;
+        }
+        self.image.refuse_reuse();
+        self.used = false;
+        self.give_back();
+        self.state = State::New;
+        true
+    }
+
+    /// Its guest, for another sandbox.
+    fn give_back(&mut self) {
+        if let Some(guest) = self.guest.take() {
+            self.image.put(guest);
+        }
+    }
+
+    /// Runs the guest until it ends, waits, has to give way, or has to begin anew (`None`).
+    fn go_on(&mut self, until: Until<'_>) -> Option<Step> {
+        let _rescued = self.guest.as_ref().and_then(|guest| guest.rescued());
+        if let Some(step) = self.call.take().and_then(|call| self.answer(call)) {
+            return Some(step);
+        }
+        loop {
+            let (State::Starting | State::Running, Some(guest)) = (&self.state, &mut self.guest) else {
+                return Some(self.end(Err(trapped("it was run after its end"))));
+            };
+            // SAFETY: the code is that of this engine's compiler, loaded by this engine's loader; this thread has been entered; a
+            // sandbox stays on its thread.
+            match unsafe { guest.fiber.resume() } {
+                Some(Event::Returned) if matches!(self.state, State::Starting) => self.run_command(),
+                Some(Event::Returned) | None => return Some(self.end(Ok(()))),
+                Some(Event::Preempted) => {
+                    if until.is_over() {
+                        return Some(Step::Preempted);
+                    }
+                }
+                Some(Event::Call { number, slots, .. }) => {
+                    let call = Call {
+                        number,
+                        slots: slots.cast(),
+                    };
+                    if let Some(step) = self.answer(call) {
+                        return Some(step);
+                    }
+                }
+                Some(Event::Fault(fault)) => return self.fault(&fault),
+            }
+        }
     }
 }
 
@@ -268,46 +308,21 @@ fn trapped(reason: &str) -> Stop {
 
 impl Sandbox for Running {
     fn run(&mut self, waker: &Waker, until: Until<'_>) -> Step {
-        let _thread = match self.image.pool.enter() {
-            Ok(entered) => entered,
-            Err(reason) => return self.end(Err(trapped(&reason))),
-        };
-        match self.state {
-            State::New => {
-                if let Some(step) = self.begin(waker) {
-                    return step;
-                }
+        let _inside = match Inside::enter() {
+            Ok(inside) => inside,
+            Err(error) => {
+                let reason = format!("the host has no alternate stack for its thread: {error}");
+                return self.end(Err(trapped(&reason)));
             }
-            State::Starting | State::Running => {}
-            State::Idle | State::Over => return self.end(Err(trapped("it was run after its end"))),
-        }
-        if let Some(step) = self.call.take().and_then(|call| self.answer(call)) {
-            return step;
-        }
+        };
         loop {
-            let Some(guest) = &mut self.guest else {
-                return self.end(Err(trapped("it was run after its end")));
-            };
-            // SAFETY: the code is that of this engine's compiler, loaded by this engine's loader; this thread has been entered; a
-            // sandbox stays on its thread.
-            match unsafe { guest.fiber.resume() } {
-                Some(Event::Returned) if matches!(self.state, State::Starting) => self.run_command(),
-                Some(Event::Returned) | None => return self.end(Ok(())),
-                Some(Event::Preempted) => {
-                    if until.is_over() {
-                        return Step::Preempted;
-                    }
-                }
-                Some(Event::Call { number, slots, .. }) => {
-                    let call = Call {
-                        number,
-                        slots: slots.cast(),
-                    };
-                    if let Some(step) = self.answer(call) {
-                        return step;
-                    }
-                }
-                Some(Event::Fault(fault)) => return self.fault(&fault),
+            if let State::New = self.state
+                && let Some(step) = self.begin(waker)
+            {
+                return step;
+            }
+            if let Some(step) = self.go_on(until) {
+                return step;
             }
         }
     }
@@ -317,11 +332,16 @@ impl Sandbox for Running {
     }
 
     fn renew(&mut self, input: Input) -> Result<(), Input> {
+        if self.image.refuses_reuse() {
+            return Err(input);
+        }
         match mem::replace(&mut self.state, State::New) {
             State::Idle => {
                 self.command = Some(Command::new(self.grant.clone(), input));
                 self.usage.started = None;
                 self.refused = false;
+                self.used = true;
+                self.touched = false;
                 Ok(())
             }
             other => {
@@ -329,6 +349,12 @@ impl Sandbox for Running {
                 Err(input)
             }
         }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 

@@ -52,8 +52,23 @@ impl Toolchain {
         ))
     }
 
-    #[cfg(test)]
-    pub(crate) fn clang(&self) -> &Path {
+    /// This clang, with its linker. The error says what is wrong with it.
+    pub fn at(clang: &Path) -> Result<Self, String> {
+        let version = version_of(clang).ok_or_else(|| format!("{} does not start", clang.display()))?;
+        if major(&version).is_none_or(|major| major < OLDEST) {
+            let clang = clang.display();
+            return Err(format!(
+                "{clang} is {version}, and clang from version {OLDEST} on is needed"
+            ));
+        }
+        Ok(Self {
+            clang: clang.to_owned(),
+            version,
+        })
+    }
+
+    /// Where it is.
+    pub fn clang(&self) -> &Path {
         &self.clang
     }
 

@@ -3,14 +3,13 @@
 use crate::{
     Wasmtime,
     exposed::{self, Exposed},
-    guard::Restorer,
     host::Host,
-    idle::ImageId,
     instance::Instance,
     pool::Pool,
     sandbox::Running,
 };
 use contract::{ByteSize, Grant, Image, Input, Sandbox, SpawnError};
+use fresh::{ImageId, Restorer};
 use std::{
     future::Future,
     pin::pin,

@@ -1,14 +1,14 @@
 //! One instance of a module.
 
 use crate::{
-    guard::{Area, Guard, Restorer},
     host::Host,
     image::{FirstState, Inner},
-    pages, pool,
+    pool,
     sandbox::{self, Again, Serving, complete, conclude, preemptible},
     turn,
 };
 use contract::Fault;
+use fresh::{Area, Guard, Restorer};
 use std::sync::Arc;
 use wasi::Command;
 use wasmtime::{Extern, Global, Memory, Store, Trap, TypedFunc};
@@ -181,7 +181,7 @@ impl Instance {
             .collect();
         let memory = self.memory.data_mut(&mut self.store);
         let state = FirstState::new(memory, globals);
-        pages::release(memory);
+        fresh::release(memory);
         state
     }
 
@@ -198,7 +198,11 @@ impl Instance {
         // SAFETY: the memory is that of this store's instance, whose code does not run; the handle is ours alone.
         globals
             && area.size == to.size
-            && unsafe { restorer.restore(&mut self.guard, &mut self.store, area, (&to.image, to.at)) }
+            && unsafe {
+                restorer.restore(&mut self.guard, area, (&to.image, to.at), |watched| {
+                    pool::watch(&mut self.store, watched);
+                })
+            }
     }
 }
 

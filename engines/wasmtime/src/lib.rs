@@ -12,30 +12,26 @@
 //! - The epoch is one counter for all cores. The worker's ticker raises it when some guest has run for long; every other
 //!   guest's callback then looks at the clock and goes on until its own quantum is over.
 //! - An instance whose state is all within the host's reach ([`exposed`]) is restored when its request has ended and waits
-//!   for the next ([`idle`]): its written pages and its globals become what they were. Which pages these are, the kernel
-//!   tells once ([`pages`]); after that a fault tells when a request writes to others ([`guard`]). What cannot be restored
-//!   is dropped. Freshness is a promise to requests: the conformance suite dirties each kind of state that there is.
+//!   for the next: its written pages and its globals become what they were (crate `fresh`). What cannot be restored is dropped.
+//!   Freshness is a promise to requests: the conformance suite dirties each kind of state that there is.
 //! - Host calls find the guest's memory through a handle noted after instantiation, not by name: the look-up costs
 //!   more than most calls.
 
 mod code;
 mod component;
 mod exposed;
-mod guard;
 mod host;
-mod idle;
 mod image;
 mod instance;
 mod on_demand;
-mod pages;
 mod pool;
 mod room;
 mod sandbox;
-mod spare;
 mod turn;
 
 use compile::Pieces;
 use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
+use fresh::Places;
 pub use on_demand::OnDemand;
 use pool::Pool;
 pub use room::{Footprint, Kept, address_space};
@@ -156,13 +152,18 @@ pub struct Wasmtime {
 }
 
 impl Wasmtime {
+    /// Those of its sandboxes.
+    pub fn places(&self) -> Arc<Places> {
+        self.pool.places()
+    }
+
     /// Reserves the pool. Fails if the host has no address space or no memory maps left for it.
     pub fn new(options: &Options) -> Result<Self, PrepareError> {
         let failed = |attempt: &str| {
             let attempt = attempt.to_owned();
             move |error: wasmtime::Error| PrepareError::Compiler(format!("{attempt}: {error:#}"))
         };
-        let pool = Arc::new(Pool::new(options, room::threads()));
+        let pool = Arc::new(Pool::new(options, fresh::threads()));
         let total = options.sandboxes.saturating_add(Kept::here().places);
         let reservation = options.layout.reservation();
         let mut slots = PoolingAllocationConfig::new();

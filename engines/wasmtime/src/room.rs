@@ -1,8 +1,9 @@
 //! What sandboxes take of the host while they live, running or parked.
 
-use crate::{FIBER_STACK, GUARD, Layout, TABLE, component, guard, idle, pool, spare::Spare};
+use crate::{FIBER_STACK, GUARD, Layout, TABLE, component, pool};
+use fresh::{MOST_MAPS, Spare, most, threads};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use std::{ptr, thread};
+use std::ptr;
 
 /// See [`Footprint::maps`].
 const MAPS: u64 = 6;
@@ -35,10 +36,6 @@ impl Layout {
     }
 }
 
-pub(crate) fn threads() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// What a pool has beside its sandboxes: instances that wait for their next request, first states, and one place for an image's
 /// first state to be read from when it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +50,11 @@ pub struct Kept {
 impl Kept {
     /// That of pools in this process.
     pub fn here() -> Self {
-        let idle = 2 * idle::most(threads());
+        let idle = 2 * most(threads());
         let places = u32::try_from(idle).unwrap_or(0) + pool::PRISTINE + 1;
         Self {
             places,
-            maps: u64::from(places) * MAPS + idle as u64 * guard::MOST_MAPS + Spare::MAPS as u64,
+            maps: u64::from(places) * MAPS + idle as u64 * MOST_MAPS + Spare::MAPS as u64,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A sandbox: one instance of either kind, from its first instruction to its last, or to its next request.
 
-use crate::{pool::Place, turn};
+use crate::turn;
 use contract::{ByteSize, Fault, Grant, Input, Sandbox, Step, Until, Usage};
+use fresh::Place;
 use std::{
     future::{Future, poll_fn},
     mem,

@@ -48,6 +48,7 @@ pub(crate) async fn describe(
     let seen = history.requests > 0 || history.gap.mean().is_some();
     Ok(Json(wire::FunctionDetail {
         function,
+        tier: version.tier().into(),
         usage: seen.then(|| (&history).into()),
         versions: found
             .versions

@@ -72,11 +72,37 @@ pub struct FunctionDetail {
     /// The function, and the version that was asked for.
     #[serde(flatten)]
     pub function: Function,
+    /// What the version that was asked for runs on.
+    pub tier: Tier,
     /// What requests to the version that was asked for use; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// The versions that are kept, newest first.
     pub versions: Vec<Version>,
+}
+
+/// What a version runs on, and what may take over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tier {
+    /// The engine; absent before its code is loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "wasmtime")]
+    pub engine: Option<String>,
+    /// The engine that may take over, where the node chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "aot")]
+    pub next: Option<String>,
+    /// How far that is: `waiting`, `compiling` or `failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "waiting")]
+    pub state: Option<String>,
+    /// How long requests have to be on cores before it is compiled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "1s")]
+    pub after: Option<String>,
+    /// Why it failed; the engine that serves goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// What requests to a version use. What is an hour old weighs half as much as what is new, so it follows change; it survives
@@ -336,6 +362,30 @@ impl From<&registry::History> for Usage {
             received: Spread::of(&history.received, size),
             sent: Spread::of(&history.sent, size),
         }
+    }
+}
+
+impl From<registry::Tier> for Tier {
+    fn from(tier: registry::Tier) -> Self {
+        let mut shown = Self {
+            engine: tier.engine.map(str::to_owned),
+            ..Self::default()
+        };
+        let Some(next) = tier.next else { return shown };
+        shown.next = Some(next.engine.to_owned());
+        let state = match next.state {
+            registry::NextState::After(time) => {
+                shown.after = Some(format_duration(time));
+                "waiting"
+            }
+            registry::NextState::Compiling => "compiling",
+            registry::NextState::Failed(reason) => {
+                shown.reason = Some(reason);
+                "failed"
+            }
+        };
+        shown.state = Some(state.to_owned());
+        shown
     }
 }
 

@@ -772,6 +772,7 @@ pub fn an_endless_loop_is_preempted_and_can_be_dropped(engine: &dyn Engine) {
 
 /// Its quantum need not be over for that; and what was asked in another turn does not count.
 pub fn a_guest_that_is_asked_for_its_core_gives_it_back(engine: &dyn Engine) {
+    engine.seat(CoreId(0)).expect("a thread can be a core's");
     let mut running = Running::spawn(&image(engine, &start(SPIN)), &grant(), b"");
     let at = Instant::now() + Duration::from_secs(3600);
     for _ in 0..3 {

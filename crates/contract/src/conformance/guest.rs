@@ -125,6 +125,7 @@ pub fn compile(engine: &dyn Engine, bytes: &[u8]) -> Result<Vec<u8>, PrepareErro
         kind: CodeKind::Wasm,
         bytes,
         pieces: None,
+        background: None,
     })
 }
 
@@ -295,8 +296,9 @@ impl Running {
     }
 }
 
-/// Calls [`Engine::preempt`] for core 0 every millisecond while `run` does.
+/// Calls [`Engine::preempt`] for core 0, which this thread is, every millisecond while `run` does.
 pub fn ticking<T>(engine: &dyn Engine, run: impl FnOnce() -> T) -> T {
+    engine.seat(CoreId(0)).expect("a thread can be a core's");
     /// Ends the ticker also when `run` panics: a scope waits for its threads.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {

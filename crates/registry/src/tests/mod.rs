@@ -5,6 +5,7 @@ mod crashes;
 mod deployments;
 mod durability;
 mod pieces;
+mod tiers;
 mod usage;
 
 use crate::{Error, Options, Plan, Registry, Stored, Version, disk::digest_of};

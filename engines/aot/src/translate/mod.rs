@@ -42,7 +42,15 @@ pub enum Bounds {
 }
 
 impl Bounds {
-    /// As in a manifest.
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Guard, Self::Software, Self::Mask, Self::None];
+
+    /// Those of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|bounds| bounds.name() == name)
+    }
+
+    /// In a word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Guard => "guard",

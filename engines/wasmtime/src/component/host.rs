@@ -6,8 +6,9 @@ use super::{
     outgoing::Exchanges,
     table::{Source, Table},
 };
-use crate::{guard::Area, turn};
+use crate::turn;
 use contract::ByteSize;
+use fresh::Area;
 use wasi::{Command, Incoming};
 use wasmtime::{Error, ResourceLimiter, Result};
 

@@ -2,12 +2,12 @@
 
 use super::{Host, Inner, MOST_COPIED, MOST_HANDLES, World, http};
 use crate::{
-    guard::{Area, Guard, Restorer},
-    pool::{self, Place},
+    pool,
     sandbox::{self, Serving, complete, conclude, preemptible},
     turn,
 };
 use contract::Fault;
+use fresh::{Area, Guard, Place, Restorer};
 use parking_lot::Mutex;
 use std::{
     future::Future,
@@ -234,7 +234,11 @@ impl Instance {
         }
         let first = pristine.memory();
         // SAFETY: the memory is that of this store's instance, whose code does not run, and has not grown: `Host::end`.
-        unsafe { restorer.restore(&mut self.guard, &mut self.store, memory, (first, 0)) }
+        unsafe {
+            restorer.restore(&mut self.guard, memory, (first, 0), |watched| {
+                pool::watch(&mut self.store, watched);
+            })
+        }
     }
 }
 

@@ -17,8 +17,9 @@ pub(crate) mod keep;
 mod outgoing;
 mod table;
 
-use crate::{Wasmtime, guard::Area, idle::ImageId, pool::Pool, sandbox::Running};
+use crate::{Wasmtime, pool::Pool, sandbox::Running};
 use contract::{ByteSize, Grant, Image, Input, Sandbox, SpawnError};
+use fresh::{Area, ImageId};
 pub(crate) use host::Host;
 pub(crate) use instance::Instance;
 use instance::Pristine;

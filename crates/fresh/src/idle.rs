@@ -11,7 +11,7 @@ use std::{
 
 /// Whose instance it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ImageId(u64);
+pub struct ImageId(u64);
 
 /// As many as a core's working set of functions has.
 const LIST: usize = 16;
@@ -22,7 +22,7 @@ const LISTS: usize = 256;
 struct List<T>(Mutex<VecDeque<(ImageId, T)>>);
 
 /// Of instances of one kind.
-pub(crate) struct Idle<T> {
+pub struct Idle<T> {
     lists: Box<[List<T>]>,
     images: AtomicU64,
     count: AtomicUsize,
@@ -37,13 +37,13 @@ thread_local! {
 }
 
 /// How many instances of one kind can be idle with this many threads.
-pub(crate) fn most(threads: usize) -> usize {
+pub fn most(threads: usize) -> usize {
     threads.min(LISTS) * LIST
 }
 
 impl<T> Idle<T> {
     /// For as many instances as this many threads can use.
-    pub(crate) fn new(threads: usize) -> Self {
+    pub fn new(threads: usize) -> Self {
         Self {
             lists: (0..LISTS).map(|_| List(Mutex::default())).collect(),
             images: 0.into(),
@@ -52,12 +52,13 @@ impl<T> Idle<T> {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
+    /// How many instances are idle now.
+    pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn image(&self) -> ImageId {
+    /// A new one.
+    pub fn image(&self) -> ImageId {
         ImageId(self.images.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -67,7 +68,7 @@ impl<T> Idle<T> {
     }
 
     /// The one of this image that was put last.
-    pub(crate) fn take(&self, image: ImageId) -> Option<T> {
+    pub fn take(&self, image: ImageId) -> Option<T> {
         let mut list = self.list().lock();
         let index = list.iter().rposition(|(its, _)| *its == image)?;
         let (_, instance) = list.remove(index)?;
@@ -75,7 +76,8 @@ impl<T> Idle<T> {
         Some(instance)
     }
 
-    pub(crate) fn put(&self, image: ImageId, instance: T) {
+    /// Keeps one; if there are too many, gives up the one that has waited longest.
+    pub fn put(&self, image: ImageId, instance: T) {
         let mut list = self.list().lock();
         // Counted first: there is never one more than the pool has slots for.
         let oldest = if list.len() >= LIST || self.count.fetch_add(1, Ordering::Relaxed) >= self.most {
@@ -93,7 +95,7 @@ impl<T> Idle<T> {
     }
 
     /// Drops those of an image that is no more.
-    pub(crate) fn forget(&self, image: ImageId) {
+    pub fn forget(&self, image: ImageId) {
         for list in &self.lists {
             let mut list = list.0.lock();
             let before = list.len();

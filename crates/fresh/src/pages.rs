@@ -65,7 +65,7 @@ unsafe impl Ioctl for &mut Scan {
 
 /// A few ranges of whole pages of a memory, in bytes from its begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
+pub struct Written {
     runs: [Range<usize>; Self::RUNS],
     count: usize,
 }
@@ -75,7 +75,8 @@ impl Written {
     /// To put back more than this in vain costs more than to ask the kernel.
     const BYTES: usize = 64 << 10;
 
-    pub(crate) fn runs(&self) -> &[Range<usize>] {
+    /// They.
+    pub fn runs(&self) -> &[Range<usize>] {
         &self.runs[..self.count]
     }
 
@@ -90,7 +91,7 @@ impl Written {
 
 /// What became of a memory that was to be restored.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Restored {
+pub enum Restored {
     /// The pages that were ever written, if these are few.
     All(Option<Written>),
     /// More was written than was to be restored, or the kernel failed: the memory is in between.
@@ -98,14 +99,14 @@ pub(crate) enum Restored {
 }
 
 /// This process's map of pages.
-pub(crate) struct Pages {
+pub struct Pages {
     map: File,
     page: usize,
 }
 
 impl Pages {
     /// None if this kernel does not tell.
-    pub(crate) fn open() -> Option<Self> {
+    pub fn open() -> Option<Self> {
         let map = rustix::fs::open(
             "/proc/self/pagemap",
             OFlags::RDONLY | OFlags::CLOEXEC,
@@ -152,7 +153,7 @@ impl Pages {
     }
 
     /// Makes memory equal to `image` at `at` and zero elsewhere, if no more than `most` bytes of pages were ever written.
-    pub(crate) fn restore(&self, memory: &mut [u8], image: &[u8], at: usize, most: usize) -> Restored {
+    pub fn restore(&self, memory: &mut [u8], image: &[u8], at: usize, most: usize) -> Restored {
         const REGIONS: usize = 32;
         let range = memory.as_mut_ptr_range();
         let (base, end) = (range.start as usize, range.end as usize);
@@ -190,7 +191,7 @@ impl Pages {
 
 /// Lets go of what reading an instance's memory has mapped: each page that is there lengthens every later scan. To be
 /// called with page-aligned memory whose content nobody needs any more.
-pub(crate) fn release(memory: &mut [u8]) {
+pub fn release(memory: &mut [u8]) {
     // SAFETY: within a live mapping, exclusively borrowed; the pages become what the mapping gives by itself, which is
     // initialised memory.
     let released = unsafe { madvise(memory.as_mut_ptr().cast(), memory.len(), Advice::LinuxDontNeed) };

@@ -9,7 +9,7 @@ use std::{ffi::c_void, ptr};
 const PAGE: usize = 4096;
 
 /// Neighbours that differ in their protection, so that the kernel cannot make one map of them.
-pub(crate) struct Spare {
+pub struct Spare {
     begin: *mut c_void,
 }
 
@@ -18,10 +18,10 @@ unsafe impl Send for Spare {}
 
 impl Spare {
     /// Maps of the process.
-    pub(crate) const MAPS: usize = 256;
+    pub const MAPS: usize = 256;
 
     /// None if the kernel has no so many.
-    pub(crate) fn hold() -> Option<Self> {
+    pub fn hold() -> Option<Self> {
         let none = ProtFlags::empty();
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping, which nobody knows of.

@@ -1,11 +1,11 @@
 //! Knowing which pages were written without asking the kernel after every request.
 //!
 //! Most requests to a function write the same few pages. Once these are known, all others of the instance's memory are made
-//! read-only, and to restore it is to put the usual pages back. A write elsewhere faults: the store's signal handler makes
-//! the whole memory writable again, the instruction goes on, and the request's end asks the kernel as it did the first
-//! time. For ping this takes two thirds off the price of a fresh sandbox (`make bench-node`, churn).
+//! read-only, and to restore it is to put the usual pages back. A write elsewhere faults: the engine's handler of faults has
+//! [`Watched::surprise`] make the whole memory writable again, the instruction goes on, and the request's end asks the kernel as it
+//! did the first time. For ping this takes two thirds off the price of a fresh sandbox (`make bench-node`, churn).
 //!
-//! The handler is called for faults while the guest or a host call of it runs, and nobody else writes to a guest's memory,
+//! An engine calls it for faults while the guest or a host call of it runs, and nobody else writes to a guest's memory,
 //! but for `restore` here, which writes to the usual pages. No host call lets the kernel write there, which would fail in
 //! place of faulting.
 
@@ -13,7 +13,6 @@ use crate::pages::{self, Pages, Restored, Written};
 use rustix::{
     io,
     mm::{MprotectFlags, mprotect},
-    process::Signal,
 };
 use std::{
     slice,
@@ -22,22 +21,22 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
-use wasmtime::{Store, unix::StoreExt as _};
 
 /// An instance that was surprised so often is asked about, request for request.
 const SURPRISES: u32 = 8;
 
 /// Maps that a guard makes more of its memory's, at most.
-pub(crate) const MOST_MAPS: u64 = 2 * Written::RUNS as u64;
+pub const MOST_MAPS: u64 = 2 * Written::RUNS as u64;
 
 /// How many guards there are.
-pub(crate) struct Guards {
+pub struct Guards {
     taken: AtomicUsize,
     most: usize,
 }
 
 impl Guards {
-    pub(crate) fn new(most: usize) -> Self {
+    /// No more than these.
+    pub fn new(most: usize) -> Self {
         Self {
             taken: 0.into(),
             most,
@@ -61,9 +60,10 @@ impl Drop for Taken {
 
 /// Where an instance's memory lies.
 #[derive(Clone, Copy)]
-pub(crate) struct Area {
+pub struct Area {
     base: *mut u8,
-    pub(crate) size: usize,
+    /// Bytes of it.
+    pub size: usize,
 }
 
 // SAFETY: an address; whoever reads or writes there says why that is sound.
@@ -72,13 +72,16 @@ unsafe impl Send for Area {}
 unsafe impl Sync for Area {}
 
 impl Area {
-    pub(crate) fn new(base: *mut u8, size: usize) -> Self {
+    /// From its first byte on.
+    pub fn new(base: *mut u8, size: usize) -> Self {
         Self { base, size }
     }
 
+    /// What it holds.
+    ///
     /// # Safety
     /// It is mapped for as long as the answer is used, and nobody writes to it.
-    pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
+    pub unsafe fn bytes<'a>(self) -> &'a [u8] {
         // SAFETY: see above.
         unsafe { slice::from_raw_parts(self.base, self.size) }
     }
@@ -91,7 +94,7 @@ impl Area {
 }
 
 /// A memory of which some pages may be read-only.
-struct Watched {
+pub struct Watched {
     area: Area,
     shut: AtomicBool,
 }
@@ -114,16 +117,17 @@ impl Watched {
             .try_for_each(|run| self.area.protect(run.start, run.len(), all))
     }
 
-    /// Called at a fault: whether it came of this guard, which is gone then.
-    fn surprise(&self, address: usize) -> bool {
+    /// Called at a fault: whether it came of this guard, which is gone then. It is safe in a signal's handler: it reads atomics
+    /// and makes one system call.
+    pub fn surprise(&self, address: usize) -> bool {
         self.shut.load(Ordering::Relaxed)
             && address.wrapping_sub(self.area.base.addr()) < self.area.size
             && self.open().is_ok()
     }
 }
 
-/// Of one instance. To be dropped before its store, which may write to the memory when it gives it back.
-pub(crate) struct Guard {
+/// Of one instance. To be dropped before whoever may write to the memory when the instance is given back.
+pub struct Guard {
     watched: Arc<Watched>,
     usual: Written,
     surprises: u32,
@@ -132,25 +136,15 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// For an instance whose memory this is, and whose requests are thought to write these pages.
-    pub(crate) fn new<T>(
-        guards: &Arc<Guards>,
-        store: &mut Store<T>,
-        area: Area,
-        usual: Written,
-    ) -> Option<Self> {
+    /// For an instance whose memory this is, and whose requests are thought to write these pages. `ask` sees to it that faults are
+    /// told to the watched memory.
+    fn new(guards: &Arc<Guards>, area: Area, usual: Written, ask: impl FnOnce(Arc<Watched>)) -> Option<Self> {
         let taken = guards.take()?;
         let watched = Arc::new(Watched {
             area,
             shut: AtomicBool::new(false),
         });
-        let faulty = watched.clone();
-        // SAFETY: the handler is safe in a signal: it reads atomics and makes one system call. The kernel gave `fault`.
-        unsafe {
-            store.set_signal_handler(move |signal, fault, _| {
-                signal == Signal::SEGV.as_raw() && faulty.surprise((*fault).si_addr().addr())
-            });
-        }
+        ask(watched.clone());
         let mut guard = Self {
             watched,
             usual,
@@ -194,26 +188,30 @@ impl Guard {
 }
 
 /// How an instance's memory is put back.
-pub(crate) struct Restorer<'a> {
-    pub(crate) pages: &'a Pages,
-    pub(crate) guards: &'a Arc<Guards>,
+pub struct Restorer<'a> {
+    /// Tells which pages were written.
+    pub pages: &'a Pages,
+    /// How many may be watched.
+    pub guards: &'a Arc<Guards>,
     /// Bytes of written pages that are put back at most.
-    pub(crate) most: usize,
+    pub most: usize,
 }
 
 impl Restorer<'_> {
-    /// Makes a memory equal to `image` at `at` and zero elsewhere. If that fails, the instance is of no use.
+    /// Makes a memory equal to `image` at `at` and zero elsewhere. `false` if that fails: then it is in between. `ask` sees to it,
+    /// if the memory is to be watched from now on, that faults are told to it.
     ///
     /// # Safety
-    /// It is the memory of this store's instance, of which no code runs, and of which nobody else has a reference.
-    pub(crate) unsafe fn restore<T>(
+    /// It is the memory of an instance of which no code runs, of which nobody else has a reference, and which stays mapped until the
+    /// guard is dropped.
+    pub unsafe fn restore(
         &self,
         guard: &mut Option<Guard>,
-        store: &mut Store<T>,
         area: Area,
         (image, at): (&[u8], usize),
+        ask: impl FnOnce(Arc<Watched>),
     ) -> bool {
-        // SAFETY: see above; the store keeps it mapped.
+        // SAFETY: see above.
         let memory = unsafe { slice::from_raw_parts_mut(area.base, area.size) };
         if guard
             .as_ref()
@@ -226,7 +224,7 @@ impl Restorer<'_> {
         };
         match (guard, written) {
             (Some(guard), written) => guard.learn(written),
-            (guard @ None, Some(written)) => *guard = Guard::new(self.guards, store, area, written),
+            (guard @ None, Some(written)) => *guard = Guard::new(self.guards, area, written, ask),
             (None, None) => {}
         }
         true

@@ -1,0 +1,257 @@
+//! Linear memories.
+
+use crate::{
+    layout::MemorySize,
+    table::within,
+    translate::{Bounds, GUARD, SIGNED_PAGES, signed_addresses},
+};
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    io::{self, Errno},
+    mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap},
+};
+use std::{
+    ffi::c_void,
+    ops::Range,
+    os::fd::OwnedFd,
+    ptr::{self, NonNull},
+    slice,
+};
+
+/// Bytes of a page of Wasm's.
+pub(crate) const PAGE: u64 = 64 << 10;
+/// What 32 bits can address,
+const RESERVED: u64 = 4 << 30;
+/// and how far below a memory a signed number of 32 bits leads.
+const BELOW: usize = 2 << 30;
+/// Bytes of a page of the processor's.
+pub(crate) const HOST_PAGE: usize = 4096;
+/// Bytes of address space that one memory takes.
+pub(crate) const SPACE: usize = BELOW + (RESERVED + GUARD) as usize;
+
+/// A linear memory, wherever it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryHandle {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) size: NonNull<MemorySize>,
+    pub(crate) kind: wasmparser::MemoryType,
+}
+
+/// Address space of one memory, all of which is inaccessible at first.
+#[derive(Debug)]
+pub(crate) struct Space {
+    begin: *mut c_void,
+}
+
+impl Space {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping, which nobody knows of.
+        let begin = unsafe { mmap_anonymous(ptr::null_mut(), SPACE, ProtFlags::empty(), flags)? };
+        Ok(Self { begin })
+    }
+
+    /// Where the memory begins.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        // SAFETY: not null: within the space.
+        unsafe { NonNull::new_unchecked(self.begin.wrapping_byte_add(BELOW).cast()) }
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // SAFETY: this value's own.
+        let _ = unsafe { munmap(self.begin, SPACE) };
+    }
+}
+
+/// What memories of an image hold at first, in a file that all of them map, each for itself.
+#[derive(Debug)]
+pub(crate) struct FirstMemory {
+    /// None if it holds nothing but zeros.
+    file: Option<OwnedFd>,
+    /// Where the file's content begins.
+    at: usize,
+    /// The file, mapped for reading.
+    content: NonNull<c_void>,
+    length: usize,
+    /// Of the memory.
+    pub(crate) bytes: u64,
+}
+
+// SAFETY: what is mapped is only read.
+unsafe impl Send for FirstMemory {}
+// SAFETY: as above.
+unsafe impl Sync for FirstMemory {}
+
+impl FirstMemory {
+    /// That of a memory that is as its segments have made it, which lie here.
+    pub(crate) fn new(memory: &MemoryHandle, segments: &[Range<usize>]) -> io::Result<Self> {
+        let mut this = Self {
+            file: None,
+            at: 0,
+            content: NonNull::dangling(),
+            length: 0,
+            bytes: memory.bytes(),
+        };
+        let pages =
+            |range: &Range<usize>| range.start / HOST_PAGE * HOST_PAGE..range.end.next_multiple_of(HOST_PAGE);
+        let begin = segments.iter().map(|segment| pages(segment).start).min();
+        let end = segments.iter().map(|segment| pages(segment).end).max();
+        let (Some(begin), Some(end)) = (begin, end) else {
+            return Ok(this);
+        };
+        let file = memfd_create("first-memory", MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, (end - begin) as u64)?;
+        for pages in segments.iter().map(pages) {
+            // SAFETY: pages of a memory that nobody writes to.
+            let mut left =
+                unsafe { slice::from_raw_parts(memory.base.as_ptr().add(pages.start), pages.len()) };
+            let mut to = pages.start - begin;
+            while !left.is_empty() {
+                let written = io::retry_on_intr(|| rustix::io::pwrite(&file, left, to as u64))?;
+                left = left.get(written..).filter(|_| written > 0).ok_or(Errno::NOSPC)?;
+                to += written;
+            }
+        }
+        // SAFETY: a new mapping of a file that is not written any more.
+        let content = unsafe {
+            mmap(
+                ptr::null_mut(),
+                end - begin,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
+        };
+        this.file = Some(file);
+        this.at = begin;
+        this.content = NonNull::new(content).ok_or(Errno::NOMEM)?;
+        this.length = end - begin;
+        Ok(this)
+    }
+
+    /// What is not zero lies in here, and from where on.
+    pub(crate) fn content(&self) -> (&[u8], usize) {
+        let content = match self.file {
+            // SAFETY: mapped as long as `self`, and never written.
+            Some(_) => unsafe { slice::from_raw_parts(self.content.as_ptr().cast(), self.length) },
+            None => &[],
+        };
+        (content, self.at)
+    }
+
+    /// Maps it where a memory lies that is as large and all zeros.
+    pub(crate) fn map(&self, memory: &MemoryHandle) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: within the memory, to which nobody has a reference.
+        unsafe {
+            let at = memory.base.as_ptr().wrapping_add(self.at).cast();
+            mmap(at, self.length, rights, flags, file, 0).map(drop)
+        }
+    }
+}
+
+impl Drop for FirstMemory {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            // SAFETY: this value's own.
+            let _ = unsafe { munmap(self.content.as_ptr(), self.length) };
+        }
+    }
+}
+
+pub(crate) fn fits_memory(wanted: &wasmparser::MemoryType, given: &MemoryHandle) -> bool {
+    within(
+        wanted.initial,
+        wanted.maximum,
+        given.bytes() / PAGE,
+        given.kind.maximum,
+    )
+}
+
+impl MemoryHandle {
+    pub(crate) fn bytes(&self) -> u64 {
+        // SAFETY: a memory that lives as long as its handles are used.
+        unsafe { self.size.as_ref().bytes }
+    }
+
+    /// The most bytes that it can ever have.
+    pub(crate) fn most(&self) -> u64 {
+        let most = match signed_addresses(&self.kind) {
+            true => SIGNED_PAGES,
+            false => RESERVED / PAGE,
+        };
+        self.kind.maximum.map_or(most, |maximum| maximum.min(most)) * PAGE
+    }
+
+    pub(crate) fn grow(&self, pages: u32, bounds: Bounds) -> u32 {
+        let before = self.bytes() / PAGE;
+        let after = before + u64::from(pages);
+        if after * PAGE > self.most() || self.resize(after * PAGE, bounds).is_err() {
+            return u32::MAX;
+        }
+        u32::try_from(before).unwrap_or(u32::MAX)
+    }
+
+    /// Makes it so large, which is no less than it is.
+    pub(crate) fn resize(&self, bytes: u64, bounds: Bounds) -> io::Result<()> {
+        let (before, after) = (accessible(self.bytes(), bounds), accessible(bytes, bounds));
+        if after > before {
+            self.protect(before, after, MprotectFlags::READ | MprotectFlags::WRITE)?;
+        }
+        self.set_bytes(bytes, bounds);
+        Ok(())
+    }
+
+    /// Makes it no larger than this; what lay beyond is gone.
+    pub(crate) fn shrink(&self, bytes: u64, bounds: Bounds) -> io::Result<()> {
+        let (before, after) = (accessible(self.bytes(), bounds), accessible(bytes, bounds));
+        if before > after {
+            self.protect(after, before, MprotectFlags::empty())?;
+            self.forget(after, before)?;
+        }
+        self.set_bytes(bytes, bounds);
+        Ok(())
+    }
+
+    /// Makes it what its mapping gives by itself.
+    pub(crate) fn discard(&self) -> io::Result<()> {
+        self.forget(0, self.bytes())
+    }
+
+    fn set_bytes(&self, bytes: u64, bounds: Bounds) {
+        let size = MemorySize {
+            bytes,
+            mask: accessible(bytes, bounds).wrapping_sub(1),
+        };
+        // SAFETY: as in `bytes`.
+        unsafe { self.size.as_ptr().write(size) };
+    }
+
+    fn protect(&self, from: u64, to: u64, rights: MprotectFlags) -> io::Result<()> {
+        let at = self.base.as_ptr().wrapping_add(from as usize).cast();
+        // SAFETY: reserved for this memory, to which nobody has a reference.
+        unsafe { mprotect(at, (to - from) as usize, rights) }
+    }
+
+    fn forget(&self, from: u64, to: u64) -> io::Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        let at = self.base.as_ptr().wrapping_add(from as usize).cast();
+        // SAFETY: as above.
+        unsafe { madvise(at, (to - from) as usize, Advice::LinuxDontNeed) }
+    }
+}
+
+/// What of a memory of so many bytes is mapped.
+fn accessible(bytes: u64, bounds: Bounds) -> u64 {
+    match bounds {
+        Bounds::Mask if bytes > 0 => bytes.next_power_of_two().max(PAGE),
+        _ => bytes,
+    }
+}
