@@ -6,7 +6,7 @@
 
 use crate::{
     machine,
-    sandbox::{Module, grant, head},
+    sandbox::{Isolation, Module, grant, head},
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
@@ -39,6 +39,9 @@ pub(crate) struct Options {
     /// The memory of each.
     #[arg(long, default_value = "4MiB")]
     memory: ByteSize,
+    /// What isolates it.
+    #[arg(long, default_value = "wasmtime")]
+    engine: Isolation,
     /// The module, which writes to its standard error for ever.
     module: PathBuf,
 }
@@ -82,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         options.rounds > 0 && options.sandboxes > 0,
         "at least one round of one sandbox is needed"
     );
-    let Module { engine, image, .. } = Module::load(&options.module)?;
+    let Module { engine, image, .. } = Module::load(&options.module, options.engine)?;
     if let Some(core) = options.core {
         machine::pin(core)?;
     }

@@ -9,9 +9,10 @@ use crate::{
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use contract::{
-    Artefact, ByteSize, Code, CodeKind, Digest, Engine, Grant, Head, HeadBuilder, Image, Input, Limits,
-    Protocol, RequestId, ResponseHead, ResponseSink, Step, Until, VersionNumber,
+    Artefact, ByteSize, Code, CodeKind, CoreId, Digest, Engine, Grant, Head, HeadBuilder, Image, Input,
+    Limits, Protocol, RequestId, ResponseHead, ResponseSink, Step, Until, VersionNumber,
 };
+use engine_aot::{Aot, Bounds, Toolchain};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -47,8 +48,42 @@ pub(crate) struct Options {
     /// The sandbox's memory.
     #[arg(long, default_value = "64MiB")]
     memory: ByteSize,
+    /// What isolates it.
+    #[arg(long, default_value = "wasmtime")]
+    engine: Isolation,
     /// The module.
     module: PathBuf,
+}
+
+/// An engine by its name.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Isolation {
+    Wasmtime,
+    Aot,
+    AotSoftware,
+    AotMask,
+    AotNone,
+}
+
+impl Isolation {
+    fn engine(self) -> Result<Arc<dyn Engine>> {
+        let bounds = match self {
+            Self::Wasmtime => {
+                let options = engine_wasmtime::Options::default();
+                return Ok(Arc::new(engine_wasmtime::Wasmtime::new(&options)?));
+            }
+            Self::Aot => Bounds::Guard,
+            Self::AotSoftware => Bounds::Software,
+            Self::AotMask => Bounds::Mask,
+            Self::AotNone => Bounds::None,
+        };
+        let toolchain = Toolchain::find().map_err(anyhow::Error::msg)?;
+        let options = engine_aot::Options {
+            bounds,
+            ..engine_aot::Options::default()
+        };
+        Ok(Arc::new(Aot::new(toolchain, &options)?))
+    }
 }
 
 /// What was measured.
@@ -97,7 +132,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let expected = options.expect.as_ref().map(read).transpose()?;
     let Module {
         image, compile, load, ..
-    } = Module::load(&options.module)?;
+    } = Module::load(&options.module, options.engine)?;
     // Compiling used every core; what runs from here on runs on one.
     if let Some(core) = options.core {
         machine::pin(core)?;
@@ -166,10 +201,11 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// Compiles it with the node's engine and loads it. That uses every core that there is.
-    pub(crate) fn load(path: &Path) -> Result<Self> {
+    /// Compiles it and loads it. That uses every core that there is.
+    pub(crate) fn load(path: &Path, engine: Isolation) -> Result<Self> {
         let module = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let engine = engine_wasmtime::Wasmtime::new(&engine_wasmtime::Options::default())?;
+        let engine = engine.engine()?;
+        engine.seat(CoreId(0))?;
         let begin = Instant::now();
         let compiled = engine.compile(&Code {
             kind: CodeKind::Wasm,
@@ -185,7 +221,7 @@ impl Module {
         let begin = Instant::now();
         let image = engine.load(Artefact { file, digest })?;
         Ok(Self {
-            engine: Arc::new(engine),
+            engine,
             image,
             compile,
             load: begin.elapsed(),

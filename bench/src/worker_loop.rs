@@ -7,7 +7,7 @@
 
 use crate::{
     machine,
-    sandbox::{self, Answer as Collected, Module, Sink, grant, head},
+    sandbox::{self, Answer as Collected, Isolation, Module, Sink, grant, head},
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
@@ -161,7 +161,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         "at least one core and one round are needed"
     );
     let expected = fs::read(&options.expect).context("cannot read the expected body")?;
-    let Module { engine, image, .. } = Module::load(&options.module)?;
+    let Module { engine, image, .. } = Module::load(&options.module, Isolation::Wasmtime)?;
     if let Some(core) = options.core {
         machine::pin(core)?;
     }

@@ -33,6 +33,8 @@ struct Seat {
     id: i32,
     /// Whether it is in one.
     inside: AtomicBool,
+    /// Whether that is to give its core back: a signal that meets the host's own code is lost.
+    asked: AtomicBool,
 }
 
 struct Seated {
@@ -54,6 +56,7 @@ fn seat() -> io::Result<Arc<Seat>> {
         let seat = Arc::new(Seat {
             id: thread.id(),
             inside: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
         });
         let _ = seated.set(Seated {
             seat: seat.clone(),
@@ -99,6 +102,7 @@ impl Pool {
         if let Some(Some(seat)) = cores.get(usize::from(core.0))
             && seat.inside.load(Ordering::SeqCst)
         {
+            seat.asked.store(true, Ordering::SeqCst);
             fiber::preempt(seat.id);
         }
     }
@@ -113,6 +117,15 @@ impl Inside {
         let seat = seat()?;
         seat.inside.store(true, Ordering::SeqCst);
         Ok(Self(seat))
+    }
+
+    /// Whether the guest is to give its core back since the last time.
+    pub(crate) fn is_asked(&self) -> bool {
+        let asked = self.0.asked.load(Ordering::Relaxed);
+        if asked {
+            self.0.asked.store(false, Ordering::Relaxed);
+        }
+        asked
     }
 }
 

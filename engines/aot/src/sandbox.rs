@@ -266,7 +266,7 @@ impl Running {
     }
 
     /// Runs the guest until it ends, waits, has to give way, or has to begin anew (`None`).
-    fn go_on(&mut self, until: Until<'_>) -> Option<Step> {
+    fn go_on(&mut self, inside: &Inside, until: Until<'_>) -> Option<Step> {
         let _rescued = self.guest.as_ref().and_then(|guest| guest.rescued());
         if let Some(step) = self.call.take().and_then(|call| self.answer(call)) {
             return Some(step);
@@ -280,11 +280,7 @@ impl Running {
             match unsafe { guest.fiber.resume() } {
                 Some(Event::Returned) if matches!(self.state, State::Starting) => self.run_command(),
                 Some(Event::Returned) | None => return Some(self.end(Ok(()))),
-                Some(Event::Preempted) => {
-                    if until.is_over() {
-                        return Some(Step::Preempted);
-                    }
-                }
+                Some(Event::Preempted) => {}
                 Some(Event::Call { number, slots, .. }) => {
                     let call = Call {
                         number,
@@ -295,6 +291,9 @@ impl Running {
                     }
                 }
                 Some(Event::Fault(fault)) => return self.fault(&fault),
+            }
+            if inside.is_asked() && until.is_over() {
+                return Some(Step::Preempted);
             }
         }
     }
@@ -308,7 +307,7 @@ fn trapped(reason: &str) -> Stop {
 
 impl Sandbox for Running {
     fn run(&mut self, waker: &Waker, until: Until<'_>) -> Step {
-        let _inside = match Inside::enter() {
+        let inside = match Inside::enter() {
             Ok(inside) => inside,
             Err(error) => {
                 let reason = format!("the host has no alternate stack for its thread: {error}");
@@ -321,7 +320,7 @@ impl Sandbox for Running {
             {
                 return step;
             }
-            if let Some(step) = self.go_on(until) {
+            if let Some(step) = self.go_on(&inside, until) {
                 return step;
             }
         }

@@ -154,6 +154,62 @@ fn major(version: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
+    /// What a program says that has the declarations of every module linked into it.
+    #[test]
+    fn division_of_128_bits_is_right() {
+        const PROGRAM: &str = r#"
+            typedef unsigned __int128 u128;
+            typedef __int128 i128;
+            u128 __udivti3(u128, u128);
+            u128 __umodti3(u128, u128);
+            i128 __divti3(i128, i128);
+            i128 __modti3(i128, i128);
+            static unsigned long long state = 1;
+            static u128 any(void) {
+                u128 value = 0;
+                for (int i = 0; i < 2; i++) {
+                    state = state * 6364136223846793005ull + 1442695040888963407ull;
+                    value = value << 64 | state;
+                }
+                return value >> (state >> 57);
+            }
+            int main(void) {
+                for (int i = 0; i < 100000; i++) {
+                    u128 n = any(), d = any();
+                    if (d == 0) d = 1;
+                    u128 q = __udivti3(n, d), r = __umodti3(n, d);
+                    if (q * d + r != n || r >= d) return 1;
+                    i128 sn = i % 2 ? (i128)n : -(i128)n, sd = i % 3 ? (i128)d : -(i128)d;
+                    i128 sq = __divti3(sn, sd), sr = __modti3(sn, sd);
+                    if ((u128)sq * (u128)sd + (u128)sr != (u128)sn) return 2;
+                    if (sr != 0 && (sr < 0) != (sn < 0)) return 3;
+                    u128 rest = sr < 0 ? -(u128)sr : sr, most = sd < 0 ? -(u128)sd : sd;
+                    if (rest >= most) return 4;
+                }
+                return 0;
+            }"#;
+        let Ok(toolchain) = Toolchain::find() else {
+            println!("skipped: there is no LLVM");
+            return;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let triple = format!("target triple = \"{}\"\n", Target::HERE.triple());
+        fs::write(path("a.ll"), triple + crate::translate::DECLARATIONS).unwrap();
+        fs::write(path("main.c"), PROGRAM).unwrap();
+        let built = Command::new(toolchain.clang())
+            .args(["-O1", "-fno-builtin", "-Wno-override-module", "-o"])
+            .args([path("main"), path("a.ll"), path("main.c")])
+            .output()
+            .unwrap();
+        assert!(
+            built.status.success(),
+            "{}",
+            String::from_utf8_lossy(&built.stderr)
+        );
+        assert_eq!(Command::new(path("main")).status().unwrap().code(), Some(0));
+    }
+
     #[test]
     fn a_version_is_read() {
         assert_eq!(major("Debian clang version 22.1.8 (1~deb12u1)"), Some(22));

@@ -2,27 +2,33 @@
 
 use millpond_engine_aot::{Aot, Bounds, Options, Toolchain};
 
-fn run(bounds: Bounds) {
+fn run(options: &Options) {
     match Toolchain::find() {
-        Ok(toolchain) => {
-            let options = Options {
-                bounds,
-                ..Options::default()
-            };
-            contract::conformance::engine::run_all(
-                &Aot::new(toolchain, &options).expect("handlers can be installed"),
-            );
-        }
+        Ok(toolchain) => contract::conformance::engine::run_all(
+            &Aot::new(toolchain, options).expect("handlers can be installed"),
+        ),
         Err(reason) => println!("skipped: {reason}"),
     }
 }
 
 #[test]
 fn an_engine_keeps_its_contract() {
-    run(Bounds::Guard);
+    run(&Options::default());
 }
 
 #[test]
 fn an_engine_that_checks_keeps_it_too() {
-    run(Bounds::Software);
+    run(&Options {
+        bounds: Bounds::Software,
+        ..Options::default()
+    });
+}
+
+/// No page is put back: whatever was written is given back to the host.
+#[test]
+fn an_engine_that_keeps_nothing_resident_keeps_it_too() {
+    run(&Options {
+        keep_resident: 0,
+        ..Options::default()
+    });
 }

@@ -51,6 +51,7 @@ cases! {
     an_endless_loop_is_preempted_and_can_be_dropped,
     a_guest_that_is_asked_for_its_core_gives_it_back,
     a_preempted_computation_comes_out_right,
+    who_is_called_by_a_table_sees_globals_and_memory,
     an_endless_start_section_is_preempted,
     memory_grows_to_its_limit_and_no_further,
     a_failure_after_refused_memory_says_so,
@@ -792,6 +793,43 @@ pub fn a_guest_that_is_asked_for_its_core_gives_it_back(engine: &dyn Engine) {
             assert!(asked.load(Ordering::SeqCst), "nobody asked for that");
         });
     }
+}
+
+/// A compiler must not think that a function that it does not know leaves a module's state alone.
+pub fn who_is_called_by_a_table_sees_globals_and_memory(engine: &dyn Engine) {
+    let image = image(
+        engine,
+        &command(
+            r#"
+            (type $unary (func (param i32) (result i32)))
+            (table 4 funcref)
+            (elem (i32.const 1) $twice $deeper)
+            (global $depth (mut i32) (i32.const 4096))
+            (func $twice (param $n i32) (result i32)
+                (i32.store (global.get $depth) (local.get $n))
+                (i32.mul (local.get $n) (i32.const 2)))
+            ;; As code with a stack of its own in memory does.
+            (func $deeper (param $n i32) (result i32)
+                (local $frame i32)
+                (global.set $depth (local.tee $frame (i32.sub (global.get $depth) (i32.const 16))))
+                (i64.store offset=8 (local.get $frame) (i64.const 5))
+                (local.set $n (call_indirect (type $unary)
+                    (local.get $n)
+                    (i32.add (i32.const 1) (i32.gt_u (local.get $n) (i32.const 100)))))
+                (local.set $n (i32.add (local.get $n) (i32.load offset=8 (local.get $frame))))
+                (global.set $depth (i32.add (local.get $frame) (i32.const 16)))
+                (local.get $n))
+            (func (export "_start")
+                (local $n i32)
+                (local.set $n (call_indirect (type $unary) (call $letter) (i32.const 2)))
+                (call $say (local.get $n))
+                (call $say (global.get $depth))
+                (call $say (i32.load (i32.const 4080)))
+                (call $say (i32.load (i32.const 4088))))
+            "#,
+        ),
+    );
+    assert_eq!(answer(&image, &grant(), b"a"), "199 4096 97 5 ");
 }
 
 /// Integers, floating-point numbers, locals and memory survive being preempted, among many that take turns.

@@ -141,7 +141,8 @@ fn results(kind: &FuncType) -> String {
 }
 
 fn parameters(kind: &FuncType) -> String {
-    let mut text = String::from("ptr noundef nonnull noalias %c");
+    // It has aliases: what is called indirectly gets its context from a table.
+    let mut text = String::from("ptr noundef nonnull %c");
     for (index, kind) in kind.params().iter().enumerate() {
         let _ = write!(text, ", {} %p{index}", llvm(*kind));
     }
@@ -191,7 +192,7 @@ fn refuse_collisions(module: &Module<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-const DECLARATIONS: &str = include_str!("declarations.ll");
+pub(crate) const DECLARATIONS: &str = include_str!("declarations.ll");
 
 fn prelude(target: Target) -> String {
     format!("target triple = \"{}\"\n", target.triple())
