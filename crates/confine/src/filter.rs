@@ -38,6 +38,7 @@ const COMPUTE: &[c_long] = &[
     libc::SYS_fstat,
     libc::SYS_futex,
     libc::SYS_getpid,
+    libc::SYS_getpriority,
     libc::SYS_getrandom,
     libc::SYS_getrusage,
     libc::SYS_gettid,
@@ -153,11 +154,14 @@ const PROGRAMS: &[c_long] = &[
     libc::SYS_vfork,
 ];
 
+/// Everywhere the same; not in `libc` for each processor.
+const FCHMODAT2: c_long = 452;
+
 /// For which libraries fall back to an older call if there is no such one.
 const NEWER: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_close_range,
-    libc::SYS_fchmodat2,
+    FCHMODAT2,
     libc::SYS_openat2,
     libc::SYS_pidfd_open,
 ];

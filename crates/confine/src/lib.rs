@@ -70,6 +70,15 @@ pub struct Confinement {
     pub demands: Vec<Wall>,
 }
 
+/// Programs that a process starts, and what they need: for [`Confinement::read`] and [`Confinement::execute`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Programs {
+    /// What they read.
+    pub read: Vec<PathBuf>,
+    /// Themselves, and what loads them.
+    pub execute: Vec<PathBuf>,
+}
+
 /// A folder that is private to one process: its maker's, who removes it in the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {

@@ -27,7 +27,8 @@ pub(crate) fn give_root_up(folders: &[Folder]) -> io::Result<()> {
     }
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     for folder in folders {
-        chown(&folder.path, Some(NOBODY), Some(NOBODY))?;
+        // A folder that cannot be given away is one that cannot be written to, which matters less than to be root.
+        let _ = chown(&folder.path, Some(NOBODY), Some(NOBODY));
     }
     // In a user namespace of somebody's these may be refused, and there they do not matter.
     let _ = set_thread_groups(&[]);
