@@ -476,7 +476,7 @@ impl From<PrepareError> for Refusal {
 /// Memory that a compiler may write to.
 const MEMORY: u64 = 4 << 30;
 
-/// What a compiler's programs may write while it works.
+/// Bytes that a compiler's programs may write to files while it works.
 const SCRATCH: u64 = 1 << 30;
 
 /// The other side: confines this process, and compiles what is on standard input, once, with the engine that `engine` makes; it is to
@@ -548,7 +548,8 @@ fn confinement(time: Duration, threads: u64, programs: Option<Programs>) -> Conf
             memory: MEMORY,
             // More than the largest code gets, which is not known yet.
             processor: Some(time_for(time, usize::MAX) * u32::try_from(threads).unwrap_or(u32::MAX)),
-            file_size: if scratch.is_some() { SCRATCH } else { 0 },
+            // There may be no file to write to, but what it says may be sent to one.
+            file_size: SCRATCH,
             threads: 4 * threads + 64,
             ..Limits::default()
         },
