@@ -3,7 +3,7 @@
 //! A probe only looks: it needs no privilege and changes nothing. Those that a running node wants too belong in a crate
 //! below; nothing here knows the command around it.
 
-use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
+use confine::{Support, Wall};
 use node::meminfo;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
@@ -69,6 +69,7 @@ impl Finding {
 
 /// Looks at everything.
 pub(crate) fn all() -> Vec<Finding> {
+    let support = Support::probe();
     vec![
         processor(),
         cores(),
@@ -80,9 +81,10 @@ pub(crate) fn all() -> Vec<Finding> {
         files(),
         pagemap_scan(),
         swap(),
-        user_namespaces(),
-        landlock_abi(),
-        seccomp(),
+        user_namespaces(&support),
+        namespaces(&support),
+        landlock(&support),
+        seccomp(&support),
         cgroups(),
         kvm(),
         clang(),
@@ -315,10 +317,13 @@ fn pagemap_scan() -> Finding {
     Finding::new("pagemap scan", state, found, needed_for, "use Linux 6.7 or later")
 }
 
-fn user_namespaces() -> Finding {
-    let needed_for = "native and Python functions (coming): a sandbox without root";
+fn user_namespaces(support: &Support) -> Finding {
+    let needed_for = "all other namespaces, and limits of how many threads a compiler has; native and Python functions (coming)";
     let finding =
         |state, found: &str, remedy: &str| Finding::new("user namespaces", state, found, needed_for, remedy);
+    if support.offers(Wall::User) {
+        return finding(State::Ok, "one was made", "");
+    }
     if !Path::new("/proc/self/ns/user").exists() {
         return finding(
             State::Missing,
@@ -326,92 +331,86 @@ fn user_namespaces() -> Finding {
             "use a kernel with CONFIG_USER_NS",
         );
     }
-    if number("/proc/sys/user/max_user_namespaces") == Some(0) {
-        return finding(
-            State::Missing,
-            "user.max_user_namespaces = 0",
+    for (file, name, remedy) in [
+        (
+            "/proc/sys/user/max_user_namespaces",
+            "user.max_user_namespaces",
             "sysctl -w user.max_user_namespaces=15000",
-        );
-    }
-    if number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0) {
-        let remedy = "sysctl -w kernel.unprivileged_userns_clone=1";
-        return finding(State::Missing, "kernel.unprivileged_userns_clone = 0", remedy);
-    }
-    // Containers refuse them by seccomp or AppArmor, which no file tells: make one, in a process that ends at once.
-    let tried = Command::new("unshare")
-        .args(["--user", "--map-root-user", "true"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    match tried {
-        Ok(status) if status.success() => finding(State::Ok, "one was made", ""),
-        Ok(_) => finding(
-            State::Missing,
-            "making one was refused",
-            "allow them: in a container its seccomp profile, on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0",
         ),
-        Err(_) => finding(
-            State::Ok,
-            "allowed by the kernel's settings; not tried, for want of unshare(1)",
-            "",
+        (
+            "/proc/sys/kernel/unprivileged_userns_clone",
+            "kernel.unprivileged_userns_clone",
+            "sysctl -w kernel.unprivileged_userns_clone=1",
         ),
-    }
-}
-
-fn landlock_abi() -> Finding {
-    // Makes a ruleset and drops it: nothing is restricted.
-    let supported = |abi: ABI| {
-        Ruleset::default()
-            .set_compatibility(CompatLevel::HardRequirement)
-            .handle_access(AccessFs::from_all(abi))
-            .and_then(Ruleset::create)
-            .is_ok()
-    };
-    let newest = [(ABI::V5, 5), (ABI::V3, 3), (ABI::V2, 2), (ABI::V1, 1)]
-        .into_iter()
-        .find(|(abi, _)| supported(*abi));
-    let needed_for = "confining compilers and native functions (coming) to their own files";
-    let remedy = "use a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in its lsm= list";
-    match newest {
-        Some((_, abi)) => {
-            let state = if abi >= 3 { State::Ok } else { State::Limited };
-            Finding::new(
-                "landlock",
-                state,
-                format!("file rules of ABI {abi} or later"),
-                needed_for,
-                remedy,
-            )
+    ] {
+        if number(file) == Some(0) {
+            return finding(State::Missing, &format!("{name} = 0"), remedy);
         }
-        None => Finding::new(
-            "landlock",
-            State::Missing,
-            "the kernel refuses rulesets",
-            needed_for,
-            remedy,
-        ),
     }
+    // Containers refuse them by seccomp or AppArmor, which no file tells.
+    finding(
+        State::Missing,
+        "making one was refused",
+        "allow them: in a container its seccomp profile, on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0",
+    )
 }
 
-fn seccomp() -> Finding {
-    let actions = read("/proc/sys/kernel/seccomp/actions_avail");
-    let status = read("/proc/self/status").unwrap_or_default();
-    let there = actions.is_some() || status.lines().any(|line| line.starts_with("Seccomp:"));
-    let needed_for = "refusing system calls of native functions (coming)";
+fn namespaces(support: &Support) -> Finding {
+    let all = [
+        Wall::Network,
+        Wall::Ipc,
+        Wall::Host,
+        Wall::Processes,
+        Wall::Mounts,
+    ];
+    let (there, missing): (Vec<Wall>, Vec<Wall>) = all.into_iter().partition(|wall| support.offers(*wall));
+    let names = |walls: &[Wall]| {
+        let names: Vec<&str> = walls
+            .iter()
+            .map(|wall| {
+                let name = wall.name();
+                name.trim_end_matches('s').trim_end_matches(" namespace")
+            })
+            .collect();
+        names.join(", ")
+    };
+    let (state, found) = match (there.as_slice(), missing.as_slice()) {
+        (_, []) => (State::Ok, names(&there)),
+        ([], _) => (State::Missing, "none".to_owned()),
+        _ => (
+            State::Limited,
+            format!("{}; not {}", names(&there), names(&missing)),
+        ),
+    };
+    let needed_for = "compilers of functions: without them, other processes and the names of files stay visible to hostile code \
+                      that took one over, and what it started may outlive it";
+    let remedy = "allow user namespaces with all that can be made in them, and use Linux 5.12 or later";
+    Finding::new("namespaces", state, found, needed_for, remedy)
+}
+
+fn landlock(support: &Support) -> Finding {
+    let needed_for = "compilers of functions: without it, and without mount namespaces, one that hostile code took over can \
+                      use files as the node's user, if it may start programs; native functions (coming)";
+    let remedy =
+        "use a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in its lsm= list, from Linux 6.2 on";
+    let (state, found) = match support.landlock {
+        0 => (State::Missing, "the kernel refuses rulesets".to_owned()),
+        abi @ 1..3 => (State::Limited, format!("ABI {abi}")),
+        abi => (State::Ok, format!("ABI {abi}")),
+    };
+    Finding::new("landlock", state, found, needed_for, remedy)
+}
+
+fn seccomp(support: &Support) -> Finding {
+    let needed_for = "compilers of functions: without it, one that hostile code took over has all system calls of the kernel; \
+                      native functions (coming)";
     let remedy = "use a kernel with CONFIG_SECCOMP_FILTER";
-    if there {
-        let found = actions.map_or_else(|| "filters".to_owned(), |actions| format!("filters: {actions}"));
-        Finding::new("seccomp", State::Ok, found, needed_for, remedy)
+    let (state, found) = if support.seccomp {
+        (State::Ok, "filters that refuse and that end")
     } else {
-        Finding::new(
-            "seccomp",
-            State::Missing,
-            "the kernel has none",
-            needed_for,
-            remedy,
-        )
-    }
+        (State::Missing, "the kernel has no filters")
+    };
+    Finding::new("seccomp", state, found, needed_for, remedy)
 }
 
 /// The controllers of cgroup v1 hierarchies, and whether there is a v2 one, from `/proc/self/cgroup`.

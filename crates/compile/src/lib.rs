@@ -9,6 +9,7 @@
 //!
 //! | bytes | |
 //! |---|---|
+//! | 1 | flags: [`BACKGROUND`] |
 //! | 8 | the length of the [`Pieces`] that earlier compiles of this function left, or [`UNKEPT`] if none are to be kept |
 //! | … | the pieces |
 //! | to the end | the code |
@@ -25,7 +26,10 @@
 //! All numbers are little-endian. Whatever else happens is a failure of the compiler. No failure that pieces could have
 //! to do with outlives them: they are removed, and where the compiler broke, it works a second time without.
 //!
-//! The process has limits and an empty environment; it is not confined yet.
+//! The process is confined (crate `confine`) before it reads the first of these bytes: it has its standard streams and no other file,
+//! no network, no other process, limits, and an empty environment. An engine whose compiler consists of programs says so by
+//! [`confine::Programs`]; these run in the same confinement, and have a folder for what they need meanwhile, whose name is in `TMPDIR`.
+//! It ends with the thread that waits for it, and its programs end with it.
 
 #![forbid(unsafe_code)]
 
@@ -33,16 +37,22 @@ mod pieces;
 
 pub use pieces::Pieces;
 
+use confine::{Confinement, Folder, Limits, Processes, Programs};
 use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, Resource, Rlimit, Signal, kill_process_group, setrlimit},
+};
 use serde::{Deserialize, Serialize};
 use std::{
+    env,
     ffi::OsString,
     fs::{self, File},
     io::{self, Read, Write as _},
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, Once, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -50,6 +60,9 @@ use tempfile::NamedTempFile;
 
 /// The exit code that says that standard output holds a refusal.
 pub const REFUSED: u8 = 3;
+
+/// The flag that says that the compiler is to give way to everything else on the host.
+pub const BACKGROUND: u8 = 1;
 
 /// The length of pieces that says that none are to be kept.
 pub const UNKEPT: u64 = u64::MAX;
@@ -69,6 +82,8 @@ pub struct Options {
     pub arguments: Vec<OsString>,
     /// How long one piece of code may take; larger code gets more, see [`time_for`].
     pub time: Duration,
+    /// Whether it needs a folder of its own while it works: if it consists of programs.
+    pub scratch: bool,
 }
 
 /// How long code of this many bytes may take where small code may take `time`: that for every 16 MiB begun, and at most
@@ -81,6 +96,8 @@ pub fn time_for(time: Duration, bytes: usize) -> Duration {
 pub struct Apart {
     engine: Arc<dyn Engine>,
     options: Options,
+    /// What the host does not offer is told once.
+    told: Once,
 }
 
 /// What became of one exchange.
@@ -99,13 +116,28 @@ struct Ended {
 impl Apart {
     /// The program must answer with [`answer`], for an engine of the same fingerprint.
     pub fn new(engine: Arc<dyn Engine>, options: Options) -> Self {
-        Self { engine, options }
+        Self {
+            engine,
+            options,
+            told: Once::new(),
+        }
     }
 
-    fn exchange(&self, code: &[u8], time: Duration, keep: Option<&Path>) -> io::Result<Ended> {
+    fn exchange(
+        &self,
+        code: &[u8],
+        time: Duration,
+        keep: Option<&Path>,
+        background: bool,
+    ) -> io::Result<Ended> {
         let Options {
-            program, arguments, ..
+            program,
+            arguments,
+            scratch,
+            ..
         } = &self.options;
+        let flags = if background { BACKGROUND } else { 0 };
+        let scratch = scratch.then(tempfile::tempdir).transpose()?;
         // Pieces only save time: what goes wrong with them is told and does not keep code from being compiled.
         let draft = keep.and_then(|path| {
             let folder = path.parent().unwrap_or(Path::new("."));
@@ -119,6 +151,9 @@ impl Apart {
         let mut child = Command::new(program)
             .args(arguments)
             .env_clear()
+            .envs(scratch.as_ref().map(|folder| ("TMPDIR", folder.path())))
+            // So that all that it started can be ended where it has no process namespace.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -131,7 +166,7 @@ impl Apart {
             // Three pipes, and whichever fills up first would stop both sides if one thread served them.
             scope.spawn(move || {
                 // A compiler that has seen enough closes its side; what it says then is what counts.
-                input.map(|input| tell(input, kept, code))
+                input.map(|input| tell(input, flags, kept, code))
             });
             let said = scope.spawn(move || {
                 let mut said = Vec::new();
@@ -142,8 +177,9 @@ impl Apart {
             let watch = scope.spawn(move || {
                 let late = matches!(ending.recv_timeout(time), Err(mpsc::RecvTimeoutError::Timeout));
                 if late {
-                    // It fails only if the process has ended already.
-                    let _ = shared.lock().unwrap_or_else(PoisonError::into_inner).kill();
+                    let mut child = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                    // It fails only if all has ended already.
+                    let _ = end(&mut child);
                 }
                 late
             });
@@ -168,7 +204,7 @@ impl Apart {
     fn compile_once(&self, code: &[u8], keep: Option<&Path>) -> Result<Vec<u8>, Failure> {
         let began = Instant::now();
         let time = time_for(self.options.time, code.len());
-        let ended = self.exchange(code, time, keep).map_err(|error| {
+        let ended = self.exchange(code, time, keep, false).map_err(|error| {
             Failure::Broken(PrepareError::Compiler(format!(
                 "its process could not be run: {error}"
             )))
@@ -187,6 +223,10 @@ impl Apart {
                     && let Err(error) = left.persist(path)
                 {
                     cannot_keep(path, &error.error);
+                }
+                if !ended.errors.is_empty() {
+                    self.told
+                        .call_once(|| tracing::warn!(said = ended.errors, "a compiler has something to say"));
                 }
                 let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 tracing::info!(
@@ -215,6 +255,15 @@ impl Apart {
                  does not need",
                 MEMORY >> 30
             ))),
+            _ if ended.status.signal() == Some(Signal::SYS.as_raw()) => {
+                tracing::error!(
+                    code_bytes = code.len(),
+                    "a compiler was ended because it made a system call that no compiler makes: its code may be hostile"
+                );
+                Err(Failure::Broken(PrepareError::Compiler(
+                    "its process was ended when it tried to leave its confinement".into(),
+                )))
+            }
             _ => Err(Failure::Broken(PrepareError::Compiler(format!(
                 "its process ended with {}: {}",
                 ended.status, ended.errors
@@ -271,8 +320,16 @@ fn read_kept(path: &Path) -> Vec<u8> {
     }
 }
 
-fn tell(mut input: ChildStdin, kept: Option<Vec<u8>>, code: &[u8]) -> io::Result<()> {
+/// Ends a process that was not waited for so far, and whatever it has started.
+fn end(child: &mut Child) -> io::Result<()> {
+    let group = kill_process_group(Pid::from_child(child), Signal::KILL);
+    child.kill()?;
+    Ok(group?)
+}
+
+fn tell(mut input: ChildStdin, flags: u8, kept: Option<Vec<u8>>, code: &[u8]) -> io::Result<()> {
     let length = kept.as_ref().map_or(UNKEPT, |kept| kept.len() as u64);
+    input.write_all(&[flags])?;
     input.write_all(&length.to_le_bytes())?;
     input.write_all(&kept.unwrap_or_default())?;
     input.write_all(code)
@@ -419,29 +476,45 @@ impl From<PrepareError> for Refusal {
 /// Memory that a compiler may write to.
 const MEMORY: u64 = 4 << 30;
 
-/// The other side: compiles what is on standard input, once, with the engine that `engine` makes; it is to use the
-/// pieces, if there are to be any. Standard output belongs to the protocol.
+/// Bytes that a compiler's programs may write to files while it works.
+const SCRATCH: u64 = 1 << 30;
+
+/// The other side: confines this process, and compiles what is on standard input, once, with the engine that `engine` makes; it is to
+/// use the pieces, if there are to be any. `programs` are those that the engine starts. Standard output belongs to the protocol.
+///
+/// The engine is made in the confinement, since it gets pieces, which are as hostile as the code. The process must have one thread when this is
+/// called.
 pub fn answer<E: Engine>(
     time: Duration,
+    programs: Option<Programs>,
     engine: impl FnOnce(Option<Arc<Pieces>>) -> Result<E, PrepareError>,
 ) -> ExitCode {
-    let limit = |most: u64| Rlimit {
-        current: Some(most),
-        maximum: Some(most),
-    };
-    // A node that was killed kills nobody: then these end us. Where they cannot be set, the node's own watch holds.
-    let _ = setrlimit(Resource::Data, limit(MEMORY));
+    let threads = thread::available_parallelism().map_or(4, |threads| threads.get().max(4)) as u64;
     let mut pieces = None;
-    let result = ask(io::stdin().lock())
-        .map_err(|error| PrepareError::Compiler(format!("it cannot read its input: {error}")))
-        .and_then(|(kept, bytes)| {
-            let threads = thread::available_parallelism().map_or(4, |threads| threads.get().max(4));
-            let time = time_for(time, bytes.len()).as_secs().max(1);
-            let _ = setrlimit(Resource::Cpu, limit(time.saturating_mul(threads as u64)));
-            pieces = kept.map(|kept| Arc::new(Pieces::read(kept)));
+    let result = enter(confinement(time, threads, programs))
+        .and_then(|()| {
+            ask(io::stdin().lock())
+                .map_err(|error| PrepareError::Compiler(format!("it cannot read its input: {error}")))
+        })
+        .and_then(|asked| {
+            if asked.flags & BACKGROUND != 0 {
+                // Where it is refused, it is merely not in the background.
+                let _ = confine::give_way();
+            }
+            let most = time_for(time, asked.code.len())
+                .as_secs()
+                .max(1)
+                .saturating_mul(threads);
+            let most = Rlimit {
+                current: Some(most),
+                maximum: Some(most),
+            };
+            // Where it cannot be set, the node's own watch holds, and the limit for the largest code.
+            let _ = setrlimit(Resource::Cpu, most);
+            pieces = asked.kept.map(|kept| Arc::new(Pieces::read(kept)));
             engine(pieces.clone())?.compile(&Code {
                 kind: CodeKind::Wasm,
-                bytes: &bytes,
+                bytes: &asked.code,
                 pieces: None,
                 background: None,
             })
@@ -460,9 +533,72 @@ pub fn answer<E: Engine>(
     }
 }
 
-/// Reads pieces, if any are to be kept, and code.
-fn ask(mut input: impl Read) -> io::Result<(Option<Vec<u8>>, Vec<u8>)> {
-    let mut length = [0; 8];
+/// What a compiler may still do. Its limits count for each of its programs: what the node bounds is the time of all together.
+fn confinement(time: Duration, threads: u64, programs: Option<Programs>) -> Confinement {
+    let processes = match programs {
+        None => Processes::None,
+        Some(_) => Processes::Children,
+    };
+    let scratch = env::var_os("TMPDIR").filter(|_| programs.is_some());
+    let Programs { read, execute } = programs.unwrap_or_default();
+    Confinement {
+        read,
+        execute,
+        limits: Limits {
+            memory: MEMORY,
+            // More than the largest code gets, which is not known yet.
+            processor: Some(time_for(time, usize::MAX) * u32::try_from(threads).unwrap_or(u32::MAX)),
+            // There may be no file to write to, but what it says may be sent to one.
+            file_size: SCRATCH,
+            threads: 4 * threads + 64,
+            ..Limits::default()
+        },
+        write: scratch
+            .map(|path| Folder {
+                path: path.into(),
+                in_memory: Some(SCRATCH),
+            })
+            .into_iter()
+            .collect(),
+        processes,
+        demands: Vec::new(),
+    }
+}
+
+/// Enters it, and says on standard error what this host does not offer.
+fn enter(confinement: Confinement) -> Result<(), PrepareError> {
+    let report = confinement
+        .enter()
+        .map_err(|error| PrepareError::Compiler(error.to_string()))?;
+    for (wall, error) in report.missing() {
+        eprintln!("it is confined without {wall}: {error}");
+    }
+    // Who started this process may have ended before the kernel was told to end it, too: then nobody listens.
+    let output = io::stdout();
+    let mut listening = [PollFd::new(&output, PollFlags::empty())];
+    match poll(
+        &mut listening,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    ) {
+        Ok(1..) => Err(PrepareError::Compiler("nobody listens".into())),
+        _ => Ok(()),
+    }
+}
+
+/// What a compiler is told.
+struct Asked {
+    flags: u8,
+    /// Pieces, if any are to be kept.
+    kept: Option<Vec<u8>>,
+    code: Vec<u8>,
+}
+
+fn ask(mut input: impl Read) -> io::Result<Asked> {
+    let (mut flags, mut length) = ([0; 1], [0; 8]);
+    input.read_exact(&mut flags)?;
     input.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     let mut kept = None;
@@ -473,7 +609,8 @@ fn ask(mut input: impl Read) -> io::Result<(Option<Vec<u8>>, Vec<u8>)> {
     }
     let mut code = Vec::new();
     input.read_to_end(&mut code)?;
-    Ok((kept, code))
+    let [flags] = flags;
+    Ok(Asked { flags, kept, code })
 }
 
 fn say(said: &[u8], pieces: Option<&Pieces>) -> io::Result<()> {
@@ -517,6 +654,7 @@ mod tests {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
             time,
+            scratch: false,
         };
         Apart::new(Arc::new(Unused), options)
     }
@@ -542,7 +680,7 @@ mod tests {
     #[test]
     fn the_artefact_comes_back_whole() {
         let code: Vec<u8> = (0..3_000_000u32).map(|i| i.to_le_bytes()[0]).collect();
-        let script = format!("head -c 8 >/dev/null; {}; cat", head(code.len()));
+        let script = format!("head -c 9 >/dev/null; {}; cat", head(code.len()));
         assert_eq!(compile(&script, LONG, &code).unwrap(), code);
     }
 
@@ -592,11 +730,44 @@ mod tests {
     }
 
     #[test]
+    fn what_it_started_is_ended_with_it() {
+        // A child that left its parent and holds on to the output.
+        let script = "/bin/sleep 1000 & exec /bin/sleep 1000";
+        let error = compile(script, Duration::from_millis(50), b"x").unwrap_err();
+        assert!(matches!(error, PrepareError::Unsupported(_)), "{error}");
+    }
+
+    #[test]
+    fn a_compiler_in_the_background_is_told_so() {
+        let script = format!("{}; head -c 1; cat >/dev/null", head(1));
+        for background in [false, true] {
+            let ended = apart(&script, LONG)
+                .exchange(b"code", LONG, None, background)
+                .unwrap();
+            assert_eq!(ended.said, [u8::from(background)]);
+        }
+    }
+
+    #[test]
+    fn a_folder_is_there_while_it_works() {
+        let mut apart = apart(
+            &format!(
+                "cat >/dev/null; {}; ls -d \"$TMPDIR\" | head -c 5; touch $TMPDIR/rest",
+                head(5)
+            ),
+            LONG,
+        );
+        apart.options.scratch = true;
+        assert_eq!(apart.exchange(b"", LONG, None, false).unwrap().said.len(), 5);
+    }
+
+    #[test]
     fn a_missing_program_is_told() {
         let options = Options {
             program: "/nowhere".into(),
             arguments: Vec::new(),
             time: LONG,
+            scratch: false,
         };
         let error = Apart::new(Arc::new(Unused), options)
             .compile(&Code {
@@ -647,9 +818,9 @@ mod tests {
         let leaves = |what: &str| format!("cat >/dev/null; {}; printf 'code{what}'", head(4));
         assert_eq!(keeping.compile(&leaves("first")).unwrap(), b"code");
         assert_eq!(keeping.kept().unwrap(), "first");
-        // Eight bytes of length, then what is kept: that is the artefact now, and nothing is left.
-        let returns = format!("{}; head -c 13; cat >/dev/null", head(13));
-        assert_eq!(keeping.compile(&returns).unwrap(), b"\x05\0\0\0\0\0\0\0first");
+        // Flags, eight bytes of length, then what is kept: that is the artefact now, and nothing is left.
+        let returns = format!("{}; head -c 14; cat >/dev/null", head(14));
+        assert_eq!(keeping.compile(&returns).unwrap(), b"\0\x05\0\0\0\0\0\0\0first");
         assert_eq!(
             keeping.kept().unwrap(),
             "first",
@@ -661,7 +832,10 @@ mod tests {
 
     #[test]
     fn without_a_file_nothing_is_kept() {
-        let script = format!("{}; head -c 8; cat >/dev/null; printf pieces", head(8));
+        let script = format!(
+            "{}; head -c 1 >/dev/null; head -c 8; cat >/dev/null; printf pieces",
+            head(8)
+        );
         assert_eq!(compile(&script, LONG, b"code").unwrap(), UNKEPT.to_le_bytes());
     }
 
@@ -697,7 +871,7 @@ mod tests {
         fs::write(keeping.path(), "bad").unwrap();
         // The low byte of the length is 3 in decimal, and 0 when it is asked again.
         let script = format!(
-            "kept=$(head -c 1 | od -An -tu1); cat >/dev/null; [ $kept -eq 0 ] || exit 1; {}; printf 'codegood'",
+            "head -c 1 >/dev/null; kept=$(head -c 1 | od -An -tu1); cat >/dev/null; [ $kept -eq 0 ] || exit 1; {}; printf 'codegood'",
             head(4)
         );
         assert_eq!(keeping.compile(&script).unwrap(), b"code");
@@ -707,7 +881,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_or_cannot_be_read_is_left_out() {
         let keeping = Keeping::new();
-        let script = format!("{}; head -c 8; cat >/dev/null", head(8));
+        let script = format!("{}; head -c 1 >/dev/null; head -c 8; cat >/dev/null", head(8));
         File::create(keeping.path())
             .unwrap()
             .set_len(MOST_KEPT + 1)

@@ -113,7 +113,12 @@ pub(crate) fn engines(
 }
 
 fn apart(engine: Arc<dyn Engine>, arguments: Vec<OsString>) -> Arc<dyn Engine> {
+    // That of `aot` consists of programs, which write files.
+    let scratch = arguments
+        .first()
+        .is_some_and(|argument| argument == COMPILE_AHEAD);
     let compiler = compile::Options {
+        scratch,
         // This very program, whatever has become of its file.
         program: "/proc/self/exe".into(),
         arguments,
@@ -201,24 +206,34 @@ pub fn compile(arguments: &[OsString]) -> Option<ExitCode> {
         COMPILE_AHEAD => return Some(compile_ahead(rest)),
         _ => return None,
     };
-    Some(compile::answer(COMPILE_TIME, |pieces| {
+    Some(compile::answer(COMPILE_TIME, None, |pieces| {
         Wasmtime::new(&options(layout, 1, ByteSize(0), pieces))
     }))
 }
 
 fn compile_ahead(arguments: &[OsString]) -> ExitCode {
-    compile::answer(COMPILE_TIME, |_| {
-        let failed = |reason: String| PrepareError::Compiler(reason);
+    // Before anything is read: what its programs need is asked of themselves.
+    let prepared = || {
         let [bounds, clang] = arguments else {
-            return Err(failed(
-                "it was started with other arguments than a node's".to_owned(),
-            ));
+            return Err("it was started with other arguments than a node's".to_owned());
         };
         let bounds = bounds.to_str().and_then(Bounds::named);
         let options = engine_aot::Options {
-            bounds: bounds.ok_or_else(|| failed("it knows no such bounds".to_owned()))?,
+            bounds: bounds.ok_or("it knows no such bounds")?,
             ..engine_aot::Options::default()
         };
-        Aot::new(Toolchain::at(Path::new(clang)).map_err(failed)?, &options)
+        let toolchain = Toolchain::at(Path::new(clang))?;
+        let needs = toolchain
+            .needs()
+            .map_err(|error| format!("it cannot tell what clang needs: {error}"))?;
+        Ok((toolchain, options, needs))
+    };
+    let (programs, engine) = match prepared() {
+        Ok((toolchain, options, needs)) => (Some(needs), Ok((toolchain, options))),
+        Err(reason) => (None, Err(PrepareError::Compiler(reason))),
+    };
+    compile::answer(COMPILE_TIME, programs, |_| {
+        let (toolchain, options) = engine?;
+        Aot::new(toolchain, &options)
     })
 }

@@ -1,6 +1,7 @@
 //! LLVM as it is installed here.
 
 use crate::translate::Target;
+use confine::Programs;
 use std::{
     env,
     ffi::OsStr,
@@ -77,6 +78,42 @@ impl Toolchain {
         &self.version
     }
 
+    /// What it needs of the host while it compiles, beside a folder to write to: clang, its linker, what loads both, and their libraries as
+    /// the loader finds them. Fails if the loader does not say.
+    pub fn needs(&self) -> io::Result<Programs> {
+        let clang = fs::canonicalize(&self.clang)?;
+        let folder = clang.parent().unwrap_or(Path::new("/"));
+        let mut needs = Programs {
+            // Where the loader looks libraries up.
+            read: vec!["/etc/ld.so.cache".into()],
+            // As it was called, too: a link's name is what says where clang is installed.
+            execute: vec![self.clang.clone(), clang.clone()],
+        };
+        if cfg!(target_arch = "aarch64") {
+            // What processor this is.
+            needs.read.push("/proc/cpuinfo".into());
+        }
+        for linker in ["ld.lld", "lld"].map(|name| folder.join(name)) {
+            if linker.exists() {
+                needs.execute.push(linker);
+            }
+        }
+        for program in needs.execute.clone() {
+            for library in libraries(&program)? {
+                // The loader itself is named without what it was found for, and the kernel runs it.
+                let list = if library.loads {
+                    &mut needs.execute
+                } else {
+                    &mut needs.read
+                };
+                if !list.contains(&library.path) {
+                    list.push(library.path);
+                }
+            }
+        }
+        Ok(needs)
+    }
+
     /// A shared object of this IR, in a folder for what is needed meanwhile.
     pub(crate) fn compile(&self, ir: &str, target: Target, folder: &Path) -> Result<Vec<u8>, ToolError> {
         let out = folder.join("code.so");
@@ -130,6 +167,41 @@ impl Toolchain {
         written.map_err(start)?;
         fs::read(out).map_err(start)
     }
+}
+
+/// A file that is mapped when a program starts.
+#[derive(Debug, PartialEq, Eq)]
+struct Library {
+    path: PathBuf,
+    /// Whether it is what maps the others.
+    loads: bool,
+}
+
+/// What the loader would map for this program: it says so in place of running it.
+fn libraries(program: &Path) -> io::Result<Vec<Library>> {
+    let output = Command::new(program)
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()?;
+    Ok(mapped(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Of `libz.so.1 => /lib/libz.so.1 (0x…)` and `/lib64/ld-linux-x86-64.so.2 (0x…)`, a line each.
+fn mapped(text: &str) -> Vec<Library> {
+    let line = |line: &str| {
+        let line = line.trim();
+        let (path, loads) = match line.split_once(" => ") {
+            Some((_, path)) => (path, false),
+            None => (line, true),
+        };
+        let (path, _) = path.rsplit_once(" (0x")?;
+        path.starts_with('/').then(|| Library {
+            path: path.into(),
+            loads,
+        })
+    };
+    text.lines().filter_map(line).collect()
 }
 
 fn on_path(name: &OsStr) -> Option<PathBuf> {
@@ -215,5 +287,20 @@ mod tests {
         assert_eq!(major("Debian clang version 22.1.8 (1~deb12u1)"), Some(22));
         assert_eq!(major("clang version 16.0.6"), Some(16));
         assert_eq!(major("cc (Debian 12.2.0) 12.2.0"), None);
+    }
+
+    #[test]
+    fn what_the_loader_says_is_read() {
+        let text = "\tlinux-vdso.so.1 (0x00007f0000000000)\n\tlibz.so.1 => /lib/libz.so.1 (0x00007f0000000000)\n\
+                    \tlibno.so => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f0000000000)\n";
+        let library = |path: &str, loads| Library {
+            path: path.into(),
+            loads,
+        };
+        let expected = [
+            library("/lib/libz.so.1", false),
+            library("/lib64/ld-linux-x86-64.so.2", true),
+        ];
+        assert_eq!(mapped(text), expected);
     }
 }
