@@ -52,7 +52,11 @@ use std::{
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio},
-    sync::{Arc, Mutex, Once, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, Once, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -128,7 +132,7 @@ impl Apart {
         code: &[u8],
         time: Duration,
         keep: Option<&Path>,
-        background: bool,
+        background: Option<&AtomicBool>,
     ) -> io::Result<Ended> {
         let Options {
             program,
@@ -136,7 +140,7 @@ impl Apart {
             scratch,
             ..
         } = &self.options;
-        let flags = if background { BACKGROUND } else { 0 };
+        let flags = if background.is_some() { BACKGROUND } else { 0 };
         let scratch = scratch.then(tempfile::tempdir).transpose()?;
         // Pieces only save time: what goes wrong with them is told and does not keep code from being compiled.
         let draft = keep.and_then(|path| {
@@ -175,7 +179,18 @@ impl Apart {
                 String::from_utf8_lossy(&said).trim().to_owned()
             });
             let watch = scope.spawn(move || {
-                let late = matches!(ending.recv_timeout(time), Err(mpsc::RecvTimeoutError::Timeout));
+                let unwanted = || background.is_some_and(|stop| stop.load(Ordering::Relaxed));
+                let until = Instant::now() + time;
+                let mut late = false;
+                while !late {
+                    let left = until.saturating_duration_since(Instant::now());
+                    // Somebody may stop to want it.
+                    let patience = background.map_or(left, |_| left.min(LOOK));
+                    match ending.recv_timeout(patience) {
+                        Err(mpsc::RecvTimeoutError::Timeout) => late = unwanted() || patience == left,
+                        _ => break,
+                    }
+                }
                 if late {
                     let mut child = shared.lock().unwrap_or_else(PoisonError::into_inner);
                     // It fails only if all has ended already.
@@ -201,14 +216,24 @@ impl Apart {
         })
     }
 
-    fn compile_once(&self, code: &[u8], keep: Option<&Path>) -> Result<Vec<u8>, Failure> {
+    fn compile_once(&self, code: &Code<'_>, keep: Option<&Path>) -> Result<Vec<u8>, Failure> {
+        let (code, background) = (code.bytes, code.background);
         let began = Instant::now();
-        let time = time_for(self.options.time, code.len());
-        let ended = self.exchange(code, time, keep, false).map_err(|error| {
+        let mut time = time_for(self.options.time, code.len());
+        if background.is_some() {
+            // It waits for everything else; how long it computes has its own bound.
+            time *= PATIENCE;
+        }
+        let ended = self.exchange(code, time, keep, background).map_err(|error| {
             Failure::Broken(PrepareError::Compiler(format!(
                 "its process could not be run: {error}"
             )))
         })?;
+        if ended.late && background.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(Failure::Refused(PrepareError::Compiler(
+                "nobody wants it any more".into(),
+            )));
+        }
         if ended.late {
             return Err(Failure::Exceeded(format!(
                 "compiling its {} KiB takes longer than {} s; look for very large functions or deeply nested loops, leave \
@@ -392,6 +417,12 @@ fn wait(child: &Mutex<Child>, watch: &thread::ScopedJoinHandle<'_, bool>) -> io:
     }
 }
 
+/// How often somebody is asked who may not want what is compiled in the background.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How many times longer than others a compile in the background may take.
+const PATIENCE: u32 = 10;
+
 /// How much of a compiler's standard error is kept.
 const MOST_SAID: u64 = 16 << 10;
 
@@ -409,7 +440,7 @@ impl Engine for Apart {
             return self.engine.compile(code);
         };
         let keep = code.pieces;
-        let failure = match self.compile_once(code.bytes, keep) {
+        let failure = match self.compile_once(code, keep) {
             Ok(artefact) => return Ok(artefact),
             Err(failure) => failure,
         };
@@ -420,7 +451,7 @@ impl Engine for Apart {
                 if let Err(error) = fs::remove_file(path) {
                     cannot_keep(path, &error);
                 } else if let Failure::Broken(_) = failure {
-                    return self.compile_once(code.bytes, keep).map_err(Into::into);
+                    return self.compile_once(code, keep).map_err(Into::into);
                 }
                 Err(failure.into())
             }
@@ -740,12 +771,28 @@ mod tests {
     #[test]
     fn a_compiler_in_the_background_is_told_so() {
         let script = format!("{}; head -c 1; cat >/dev/null", head(1));
-        for background in [false, true] {
+        let wanted = AtomicBool::new(false);
+        for background in [None, Some(&wanted)] {
             let ended = apart(&script, LONG)
                 .exchange(b"code", LONG, None, background)
                 .unwrap();
-            assert_eq!(ended.said, [u8::from(background)]);
+            assert_eq!(ended.said, [u8::from(background.is_some())]);
         }
+    }
+
+    #[test]
+    fn a_compiler_whose_work_nobody_wants_is_ended() {
+        let unwanted = AtomicBool::new(true);
+        let code = Code {
+            kind: CodeKind::Wasm,
+            bytes: b"code",
+            pieces: None,
+            background: Some(&unwanted),
+        };
+        let error = apart("cat >/dev/null; sleep 1000", LONG)
+            .compile(&code)
+            .unwrap_err();
+        assert!(error.to_string().contains("nobody wants it"), "{error}");
     }
 
     #[test]
@@ -758,7 +805,7 @@ mod tests {
             LONG,
         );
         apart.options.scratch = true;
-        assert_eq!(apart.exchange(b"", LONG, None, false).unwrap().said.len(), 5);
+        assert_eq!(apart.exchange(b"", LONG, None, None).unwrap().said.len(), 5);
     }
 
     #[test]
