@@ -98,7 +98,7 @@ def test_the_data_plane_has_no_controls_and_the_other_way_round(node):
 def test_node(node):
     said = node.control("GET", "/v1/node").document
     assert said["listen"] == "{}:{}".format(*node.listen) and said["admin"] == "{}:{}".format(*node.admin)
-    assert said["cores"] == PROCESSORS[:1] and said["engines"] == ["wasmtime", "wasmtime-dense"]
+    assert said["cores"] == PROCESSORS[:1] and said["engines"][:2] == ["wasmtime", "wasmtime-dense"]
 
 
 @pytest.mark.parametrize("path, file", [("/openapi.json", "docs/openapi.json"), ("/manifest.schema.json", None)])
