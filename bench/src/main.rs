@@ -8,6 +8,7 @@
 //! - `instructions`: the instructions of one request to a real node, by phase;
 //! - `worker`: a worker's loop around such sandboxes, against the sandboxes alone;
 //! - `preempt`: preemptions and resumptions of guests that compute;
+//! - `quantum`: what turns of a quantum cost guests that compute, and how late one is ended that spins;
 //! - `work`: what the guest `work` answers;
 //! - `simulate`: scheduling policies in a simulated worker; nothing is timed;
 //! - `sandbox`: create + run + destroy of a sandbox, over and over, through the engine seam and nothing above it.
@@ -26,6 +27,7 @@ mod machine;
 mod native;
 mod preempt;
 mod process;
+mod quantum;
 mod response;
 mod sandbox;
 mod serve;
@@ -57,6 +59,8 @@ enum Command {
     Worker(worker_loop::Options),
     /// Preempts and resumes guests that compute.
     Preempt(preempt::Options),
+    /// Runs guests that compute in turns of a quantum, or ends one that spins.
+    Quantum(quantum::Options),
     /// Computes what the guest `work` does.
     Work(work::Options),
     /// Runs scheduling policies in a simulated worker.
@@ -74,6 +78,7 @@ fn main() -> anyhow::Result<()> {
         Command::Instructions(options) => print(&instructions::run(&options)?),
         Command::Worker(options) => print(&worker_loop::run(&options)?),
         Command::Preempt(options) => print(&preempt::run(&options)?),
+        Command::Quantum(options) => print(&quantum::run(&options)?),
         Command::Work(options) => {
             work::run(&options);
             Ok(())
