@@ -71,6 +71,11 @@ pub(crate) struct Report {
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let Module { engine, image, .. } = Module::load(&options.module, options.engine)?;
     let quantum = Duration::from_micros(options.quantum);
+    // A node's ticker looks every so often; what a quantum costs is asked of one that comes at its end.
+    let every = match options.kills {
+        0 => quantum,
+        _ => quantum.min(worker::Ticker::TICK),
+    };
     let (stop, on) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         let ticking = engine.clone();
@@ -80,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
                 // Where it cannot run there, it runs elsewhere.
                 let _ = machine::pin(core);
             }
-            tick(&*ticking, quantum, stop, on);
+            tick(&*ticking, every, stop, on);
         });
         let _end = End(stop);
         if let Some(core) = options.core {
@@ -136,9 +141,9 @@ impl Drop for End<'_> {
 }
 
 /// As a node's ticker does: it looks at the clock every so often and asks whoever runs.
-fn tick(engine: &dyn Engine, quantum: Duration, stop: &AtomicBool, on: &AtomicBool) {
+fn tick(engine: &dyn Engine, every: Duration, stop: &AtomicBool, on: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        thread::sleep(quantum);
+        thread::sleep(every);
         if on.load(Ordering::Relaxed) {
             engine.preempt(CoreId(0));
         }
