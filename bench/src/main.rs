@@ -9,6 +9,7 @@
 //! - `worker`: a worker's loop around such sandboxes, against the sandboxes alone;
 //! - `preempt`: preemptions and resumptions of guests that compute;
 //! - `work`: what the guest `work` answers;
+//! - `kernel`: a numerical kernel in WebAssembly, by our ahead-of-time compiler or Wasmtime's;
 //! - `simulate`: scheduling policies in a simulated worker; nothing is timed;
 //! - `sandbox`: create + run + destroy of a sandbox, over and over, through the engine seam and nothing above it.
 //!
@@ -21,6 +22,7 @@
 mod bare;
 mod fork_exec;
 mod instructions;
+mod kernel;
 mod load;
 mod machine;
 mod native;
@@ -59,6 +61,8 @@ enum Command {
     Preempt(preempt::Options),
     /// Computes what the guest `work` does.
     Work(work::Options),
+    /// Runs a numerical kernel compiled to WebAssembly.
+    Kernel(kernel::Options),
     /// Runs scheduling policies in a simulated worker.
     Simulate(simulate::Options),
 }
@@ -78,6 +82,7 @@ fn main() -> anyhow::Result<()> {
             work::run(&options);
             Ok(())
         }
+        Command::Kernel(options) => print(&kernel::run(&options)?),
         Command::Simulate(options) => print(&simulate::run(&options)?),
     }
 }
