@@ -110,14 +110,21 @@ impl<'m, 'a> Function<'m, 'a> {
     pub(super) fn translate(mut self, body: &FunctionBody<'_>, out: &mut String) -> wasmparser::Result<()> {
         let kind = self.module.type_of(self.index).clone();
         self.declare(&kind, body)?;
-        for operator in body.get_operators_reader()? {
-            if let Operator::LocalGet { local_index } = operator? {
-                self.read.insert(local_index);
+        let operators = body
+            .get_operators_reader()?
+            .into_iter()
+            .collect::<wasmparser::Result<Vec<_>>>()?;
+        for operator in &operators {
+            if let Operator::LocalGet { local_index } = operator {
+                self.read.insert(*local_index);
             }
         }
         self.begin(kind.results());
-        for operator in body.get_operators_reader()? {
-            self.operator(&operator?);
+        for (index, operator) in operators.iter().enumerate() {
+            if matches!(operator, Operator::Loop { .. }) && self.unreachable.is_none() {
+                self.widen_loop(&operators[index + 1..]);
+            }
+            self.operator(operator);
         }
         self.write(&kind, out);
         Ok(())
@@ -145,6 +152,11 @@ impl<'m, 'a> Function<'m, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// Of parameters and other locals.
+    pub(super) fn local_types(&self) -> &[ValType] {
+        &self.locals
     }
 
     fn write(self, kind: &FuncType, out: &mut String) {

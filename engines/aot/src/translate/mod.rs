@@ -16,6 +16,7 @@ mod module;
 mod numeric;
 mod reference;
 mod simd;
+mod widen;
 
 pub(crate) use module::{Module, Refusal, SIGNED_PAGES, signed_addresses};
 
@@ -86,6 +87,14 @@ impl Target {
             Self::X86_64 => format!(".byte 103, 15, 185, 64, {number}"),
             Self::Aarch64 => format!("brk #{}", 0x5500 + u32::from(number)),
         }
+    }
+
+    /// Whether it has vectors of 256 bits: only known of the processor that this runs on, which is the one that code is then made for.
+    fn has_wide_vectors(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self == Self::HERE && std::arch::is_x86_feature_detected!("avx2");
+        #[cfg(not(target_arch = "x86_64"))]
+        false
     }
 
     /// The constraint of inline assembly for a register of floats and vectors.
