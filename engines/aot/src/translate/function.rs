@@ -78,6 +78,8 @@ pub(super) struct Function<'m, 'a> {
     pub(super) loops: u32,
     traps: BTreeMap<u8, u32>,
     uses_memory: bool,
+    /// Of the accesses to come, the last first: where they are, if that is known. See [`super::counted`].
+    pub(super) positions: Vec<Option<Text>>,
     /// The last float that was made a double.
     pub(super) promoted: Option<String>,
 }
@@ -103,6 +105,7 @@ impl<'m, 'a> Function<'m, 'a> {
             loops: 0,
             traps: BTreeMap::new(),
             uses_memory: false,
+            positions: Vec::new(),
             promoted: None,
         }
     }
@@ -120,11 +123,18 @@ impl<'m, 'a> Function<'m, 'a> {
             }
         }
         self.begin(kind.results());
+        let mut join = None;
         for (index, operator) in operators.iter().enumerate() {
             if matches!(operator, Operator::Loop { .. }) && self.unreachable.is_none() {
-                self.widen_loop(&operators[index + 1..]);
+                let beside = self.count_loop(&operators[index + 1..]);
+                join = beside.and_then(|beside| Some((index + beside.length, beside.join?)));
             }
             self.operator(operator);
+            // The branch that ends the loop: the one beside it leads to where this one does.
+            if let Some((_, label)) = join.take_if(|(branch, _)| *branch == index) {
+                self.line(format_args!("br label %b{label}"));
+                self.place(label);
+            }
         }
         self.write(&kind, out);
         Ok(())

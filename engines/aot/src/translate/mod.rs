@@ -10,6 +10,7 @@
 //! nothing of that and deletes a load whose value nobody uses; see [`function::force`].
 
 mod control;
+mod counted;
 mod function;
 mod memory;
 mod module;

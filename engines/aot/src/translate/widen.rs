@@ -1,86 +1,38 @@
 //! Loops over vectors of 128 bits, in vectors of 256.
 //!
 //! Compilers to WebAssembly make loops over vectors of 128 bits, because it has no others. LLVM vectorises scalars only, so such a loop would
-//! stay as narrow as it is. Here a loop whose body is one straight piece of code is understood as a whole ([`Plan`]): its accesses
-//! lie at addresses that are linear in `i32` locals, it counts to where it ends, and two vectors that lie side by side in memory come about in the
-//! same way. Either its body has both already, or its next turn has the other. Then there is a second loop in front of it, whose accesses and
-//! instructions are those of two vectors at once. Whether that is the same is asked before it begins, in a few instructions, and the loop itself
-//! does the turns that are left: all of them if it is not the same, one or two otherwise. So what its locals have at its end comes from it.
+//! stay as narrow as it is. Here a loop of which it is known how often it turns ([`Counted`]) is understood as a whole ([`Plan`]): two vectors that lie
+//! side by side in memory come about in the same way. Either its body has both already, or its next turn has the other. Then there is a second
+//! loop in front of it, whose accesses and instructions are those of two vectors at once. Whether that is the same is asked before it begins, in a few
+//! instructions, and the loop itself does the turns that are left: all of them if it is not the same, one or two otherwise. So what its locals have
+//! at its end comes from it.
 //!
 //! It is the same, because:
 //!
-//! - The second loop makes fewer turns than the loop itself would, if nothing traps: it is known how many those are, and the last is left.
-//! - Accesses of one turn change places only with such as are elsewhere ([`Check`]). How far two addresses are from each other is the same in all
-//!   turns: only those count that move by equal steps.
-//! - An access traps exactly if one of the two does that it is made of. The first leads outside or not as it always did. If it does not, it lies
-//!   below 2 GiB, and the second behind it is below that too or leads outside, which 16 bytes more do also. The same holds from turn
-//!   to turn: addresses are counted in 64 bits, from one as it is, signed, to the next. One that does not trap lies inside, and a step of less than 2 GiB from
-//!   there either stays inside or leads to where nothing can be accessed, above or below, as the number of 32 bits would. (An offset could
-//!   lead back in from below; addresses that have one must not be negative and not go down.)
-//! - In `guard` mode, which this is for, it is left open which stores shortly before a trap have happened.
+//! - The second loop makes fewer turns than the loop itself would: it is known how many those are, and the last is left.
+//! - Accesses change places within a turn only with such as are elsewhere ([`Check`]). How far two addresses are from each other is the same in all turns if they
+//!   move by equal steps; if not, they must not meet in any.
+//! - Where a memory's size is compared beforehand with where all accesses lead ([`super::counted`]), none traps. In `guard` mode one of 32 bytes traps
+//!   exactly if one of the two does that it is made of: it begins where the lower one does, and ends where the higher one does. Those are side by side
+//!   as addresses, too. If the lower one is inside, it is below 2 GiB, and 16 bytes on nothing wraps.
+//! - In `guard` mode it is left open which stores around a trap have happened.
+//! - Whatever else a turn does has no effect but on locals, and what a turn finds in locals goes on as it would have.
 
 use super::{
-    Bounds,
+    counted::{Access, All, Counted, Linear, Node, Turn},
     function::{Function, Text},
     memory::MEMORY,
     simd::{has_neutral, mask},
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use wasmparser::{MemArg, Operator, ValType};
+use wasmparser::Operator;
 
 /// Of the narrow vectors.
 const BYTES: i32 = 16;
 
-/// Bodies that are longer are left alone.
-const MOST_OPERATORS: usize = 400;
-
-/// A sum of locals, as they are when a turn begins, times factors, and a constant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Linear {
-    constant: i32,
-    /// None is 0.
-    factors: BTreeMap<u32, i32>,
-}
-
-impl Linear {
-    fn constant(constant: i32) -> Self {
-        Self {
-            constant,
-            factors: BTreeMap::new(),
-        }
-    }
-
-    fn local(local: u32) -> Self {
-        Self {
-            constant: 0,
-            factors: [(local, 1)].into(),
-        }
-    }
-
-    /// `self + factor * other`
-    fn plus(&self, other: &Self, factor: i32) -> Self {
-        let mut sum = self.clone();
-        sum.constant = sum.constant.wrapping_add(other.constant.wrapping_mul(factor));
-        for (local, times) in &other.factors {
-            let entry = sum.factors.entry(*local).or_default();
-            *entry = entry.wrapping_add(times.wrapping_mul(factor));
-        }
-        sum.factors.retain(|_, factor| *factor != 0);
-        sum
-    }
-
-    /// How it changes when each local does so.
-    fn change(&self, steps: &BTreeMap<u32, i32>) -> i32 {
-        self.factors.iter().fold(0, |sum, (local, factor)| {
-            let step = steps.get(local).copied().unwrap_or(0);
-            sum.wrapping_add(factor.wrapping_mul(step))
-        })
-    }
-}
-
 /// An instruction whose lanes have nothing to do with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Lanes {
+pub(super) enum Lanes {
     /// Of two vectors of integers.
     Integer(Lane, &'static str),
     /// Of two vectors of floats.
@@ -95,7 +47,7 @@ enum Lanes {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Lane {
+pub(super) enum Lane {
     I8,
     I16,
     I32,
@@ -123,7 +75,17 @@ impl Lane {
     }
 }
 
-fn lanes(operator: &Operator<'_>) -> Option<Lanes> {
+/// With the number of its operands.
+pub(super) fn lanes(operator: &Operator<'_>) -> Option<(Lanes, usize)> {
+    let lanes = lanes_of(operator)?;
+    let one = matches!(
+        lanes,
+        Lanes::Negate(_) | Lanes::Not | Lanes::Intrinsic(_, "sqrt" | "fabs")
+    );
+    Some((lanes, if one { 1 } else { 2 }))
+}
+
+fn lanes_of(operator: &Operator<'_>) -> Option<Lanes> {
     use Lane::{F32, F64, I8, I16, I32, I64};
     use Lanes::{Float, Integer, Intrinsic, Negate};
     Some(match operator {
@@ -174,7 +136,7 @@ fn lanes(operator: &Operator<'_>) -> Option<Lanes> {
 }
 
 /// How many bits a shift shifts is a scalar.
-fn shift(operator: &Operator<'_>) -> Option<(Lane, &'static str, u32)> {
+pub(super) fn shift(operator: &Operator<'_>) -> Option<(Lane, &'static str, u32)> {
     Some(match operator {
         Operator::I16x8Shl => (Lane::I16, "shl", 16),
         Operator::I16x8ShrS => (Lane::I16, "ashr", 16),
@@ -189,27 +151,13 @@ fn shift(operator: &Operator<'_>) -> Option<(Lane, &'static str, u32)> {
     })
 }
 
-/// A value of a turn. Equal ones are one, but for loads.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Node {
-    /// An `i32`.
-    Linear(Linear),
-    /// What another local had when the turn began.
-    Local(u32),
-    Splat(Lane, u32),
-    Bytes([u8; 16]),
-    /// By the access's number.
-    Load(usize),
-    Shuffle([u8; 16], usize, usize),
-    Lanes(Lanes, Vec<usize>),
-}
-
-#[derive(Debug)]
-struct Access {
-    address: Linear,
-    memarg: MemArg,
-    /// What a store stores.
-    stored: Option<usize>,
+/// Lanes that are all the same.
+pub(super) fn splat(operator: &Operator<'_>) -> Option<Lane> {
+    match operator {
+        Operator::F32x4Splat => Some(Lane::F32),
+        Operator::F64x2Splat => Some(Lane::F64),
+        _ => None,
+    }
 }
 
 /// Two accesses side by side, by their numbers, which are their order in the turn.
@@ -240,6 +188,8 @@ enum Wide {
     Bytes([u8; 16], [u8; 16]),
     /// By the pair's number.
     Load(usize),
+    /// The second half first.
+    Swapped(usize),
     /// In each half alone.
     Shuffle([u8; 16], usize, usize),
     Lanes(Lanes, Vec<usize>),
@@ -247,11 +197,13 @@ enum Wide {
     Shifted(usize),
 }
 
-/// Two accesses must not be so that `difference + more`, unsigned, is below 31: their 16 bytes would overlap.
+/// What has to be true of two accesses that change places.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Check {
-    difference: Linear,
-    more: i32,
+enum Check {
+    /// They go on by the same: this difference and so much more, unsigned, is not below 31, or their 16 bytes would overlap.
+    Apart(Linear, i32),
+    /// They do not: these accesses of the loop itself nowhere meet, in any two turns.
+    Elsewhere(usize, usize),
 }
 
 /// A local that one turn leaves to the next, of which the wide loop keeps the wide value.
@@ -261,191 +213,23 @@ struct Carried {
     left: usize,
 }
 
-/// What is known of a turn: symbolic execution of a body, once or twice.
-#[derive(Default)]
-struct Turn {
-    nodes: Vec<Node>,
-    known: HashMap<Node, usize>,
-    accesses: Vec<Access>,
-    /// Locals that were set, and to what.
-    set: BTreeMap<u32, usize>,
-    /// The loop goes on unless this is 0, at the end of the first time.
-    condition: Option<Linear>,
-}
-
 /// How a loop becomes a wide one.
-struct Plan {
-    accesses: Vec<Access>,
+pub(super) struct Plan {
     pairs: Vec<Pair>,
+    /// Where each pair begins: as this access of the loop itself, so many turns later.
+    begins: Vec<(usize, i64)>,
+    /// By how much it goes on in a turn.
+    changes: Vec<i64>,
+    /// The same of each access of the loop itself.
+    loop_changes: Vec<i64>,
     wides: Vec<Wide>,
     /// Of pairs that are stores: what they store.
     stored: Vec<(usize, usize)>,
     carried: Vec<Carried>,
     checks: Vec<Check>,
-    condition: Linear,
-    /// By how much it changes in a turn of the loop itself.
-    step: i32,
     /// Turns of the loop itself in one of the wide one.
     times: i32,
     steps: BTreeMap<u32, i32>,
-}
-
-impl Turn {
-    fn node(&mut self, node: Node) -> usize {
-        if let Some(id) = self.known.get(&node) {
-            return *id;
-        }
-        let id = self.nodes.len();
-        self.nodes.push(node.clone());
-        self.known.insert(node, id);
-        id
-    }
-
-    fn linear(&self, id: usize) -> Option<&Linear> {
-        match &self.nodes[id] {
-            Node::Linear(linear) => Some(linear),
-            _ => None,
-        }
-    }
-
-    /// Executes the body once. `None` if there is something in it of which this knows nothing.
-    fn execute(&mut self, body: &[Operator<'_>], locals: &[ValType]) -> Option<()> {
-        let mut stack: Vec<usize> = Vec::new();
-        for (index, operator) in body.iter().enumerate() {
-            let made = match *operator {
-                Operator::LocalGet { local_index } => match self.set.get(&local_index) {
-                    Some(id) => *id,
-                    None if locals[local_index as usize] == ValType::I32 => {
-                        self.node(Node::Linear(Linear::local(local_index)))
-                    }
-                    None => self.node(Node::Local(local_index)),
-                },
-                Operator::LocalSet { local_index } => {
-                    self.set.insert(local_index, stack.pop()?);
-                    continue;
-                }
-                Operator::LocalTee { local_index } => {
-                    self.set.insert(local_index, *stack.last()?);
-                    continue;
-                }
-                Operator::I32Const { value } => self.node(Node::Linear(Linear::constant(value))),
-                Operator::I32Add => {
-                    let (b, a) = (stack.pop()?, stack.pop()?);
-                    let sum = self.linear(a)?.plus(self.linear(b)?, 1);
-                    self.node(Node::Linear(sum))
-                }
-                Operator::I32Sub => {
-                    let (b, a) = (stack.pop()?, stack.pop()?);
-                    let difference = self.linear(a)?.plus(self.linear(b)?, -1);
-                    self.node(Node::Linear(difference))
-                }
-                // Only in front of the branch, where different is what is not 0.
-                Operator::I32Ne if index + 2 == body.len() => {
-                    let (b, a) = (stack.pop()?, stack.pop()?);
-                    let difference = self.linear(a)?.plus(self.linear(b)?, -1);
-                    self.node(Node::Linear(difference))
-                }
-                Operator::BrIf { .. } => {
-                    let condition = stack.pop()?;
-                    let condition = self.linear(condition)?.clone();
-                    self.condition.get_or_insert(condition);
-                    return stack.is_empty().then_some(());
-                }
-                Operator::V128Const { value } => self.node(Node::Bytes(*value.bytes())),
-                Operator::V128Load { memarg } => {
-                    let address = stack.pop()?;
-                    let access = Access {
-                        address: self.linear(address)?.clone(),
-                        memarg,
-                        stored: None,
-                    };
-                    self.accesses.push(access);
-                    self.node(Node::Load(self.accesses.len() - 1))
-                }
-                Operator::V128Store { memarg } => {
-                    let (stored, address) = (stack.pop()?, stack.pop()?);
-                    let access = Access {
-                        address: self.linear(address)?.clone(),
-                        memarg,
-                        stored: Some(stored),
-                    };
-                    self.accesses.push(access);
-                    continue;
-                }
-                Operator::I8x16Shuffle { lanes } => {
-                    let (b, a) = (stack.pop()?, stack.pop()?);
-                    self.node(Node::Shuffle(lanes, a, b))
-                }
-                Operator::F32x4Splat | Operator::F64x2Splat => {
-                    let lane = match operator {
-                        Operator::F32x4Splat => Lane::F32,
-                        _ => Lane::F64,
-                    };
-                    match self.nodes[stack.pop()?] {
-                        Node::Local(local) => self.node(Node::Splat(lane, local)),
-                        _ => return None,
-                    }
-                }
-                _ => {
-                    if let Some((lane, what, bits)) = shift(operator) {
-                        let (by, a) = (stack.pop()?, stack.pop()?);
-                        let by = self.linear(by).filter(|by| by.factors.is_empty())?;
-                        let by = by.constant.cast_unsigned() % bits;
-                        self.node(Node::Lanes(Lanes::Shift(lane, what, by), vec![a]))
-                    } else {
-                        let lanes = lanes(operator)?;
-                        let count = match lanes {
-                            Lanes::Negate(_) | Lanes::Not | Lanes::Intrinsic(_, "sqrt" | "fabs") => 1,
-                            _ => 2,
-                        };
-                        let from = stack.len().checked_sub(count)?;
-                        let operands = stack.split_off(from);
-                        self.node(Node::Lanes(lanes, operands))
-                    }
-                }
-            };
-            stack.push(made);
-        }
-        None
-    }
-
-    /// By how much each `i32` that goes on from turn to turn changes in one.
-    fn steps(&self) -> BTreeMap<u32, i32> {
-        let step = |(local, id): (&u32, &usize)| {
-            let change = self.linear(*id)?.plus(&Linear::local(*local), -1);
-            change.factors.is_empty().then_some((*local, change.constant))
-        };
-        self.set.iter().filter_map(step).collect()
-    }
-}
-
-impl Plan {
-    /// For a loop that begins with these operators. `None` if it stays as it is.
-    fn new(operators: &[Operator<'_>], locals: &[ValType]) -> Option<Self> {
-        let length = operators
-            .iter()
-            .take(MOST_OPERATORS)
-            .position(|operator| matches!(operator, Operator::BrIf { .. } | Operator::End))?;
-        let Operator::BrIf { relative_depth: 0 } = operators[length] else {
-            return None;
-        };
-        let body = &operators[..=length];
-        if !body
-            .iter()
-            .any(|operator| matches!(operator, Operator::V128Store { .. }))
-        {
-            return None;
-        }
-        let mut turn = Turn::default();
-        turn.execute(body, locals)?;
-        let steps = turn.steps();
-        // As it is, or two turns of it.
-        if let Some(plan) = Pairing::pair(&turn, &steps, 1) {
-            return Some(plan);
-        }
-        turn.execute(body, locals)?;
-        Pairing::pair(&turn, &steps, 2)
-    }
 }
 
 /// A plan in the making.
@@ -459,12 +243,7 @@ struct Pairing<'a> {
 }
 
 impl Pairing<'_> {
-    fn pair(turn: &Turn, steps: &BTreeMap<u32, i32>, times: i32) -> Option<Plan> {
-        let condition = turn.condition.clone()?;
-        let step = condition.change(steps);
-        if step == i32::MIN || !step.unsigned_abs().is_power_of_two() {
-            return None;
-        }
+    fn pair(turn: &Turn, counted: &Counted, steps: &BTreeMap<u32, i32>, times: i32) -> Option<Plan> {
         let mut made = Pairing {
             turn,
             pairs: Vec::new(),
@@ -507,24 +286,27 @@ impl Pairing<'_> {
         if !made.leaves_all(steps) {
             return None;
         }
-        let checks = made.checks(steps)?;
-        let accesses = turn
-            .accesses
+        let checks = made.checks(counted.accesses.len(), steps)?;
+        let count = counted.accesses.len();
+        let begins: Vec<_> = made
+            .pairs
             .iter()
-            .map(|access| Access {
-                address: access.address.clone(),
-                ..*access
-            })
+            .map(|pair| (pair.first % count, (pair.first / count) as i64))
             .collect();
+        let changes = begins
+            .iter()
+            .map(|(access, _)| counted.accesses[*access].as_ref().map(|(_, change)| *change));
+        let all = counted.accesses.iter();
+        let loop_changes = all.map(|access| access.as_ref().map(|(_, change)| *change));
         Some(Plan {
-            accesses,
+            loop_changes: loop_changes.collect::<Option<_>>()?,
+            changes: changes.collect::<Option<_>>()?,
+            begins,
             pairs: made.pairs,
             wides: made.wides,
             stored,
             carried: made.carried,
             checks,
-            condition,
-            step,
             times,
             steps: steps.clone(),
         })
@@ -553,6 +335,12 @@ impl Pairing<'_> {
                 });
                 Wide::Load(self.pairs.len() - 1)
             }
+            // Of addresses that go down: the other way round in memory.
+            (Node::Load(a), Node::Load(b))
+                if side_by_side(&self.turn.accesses[*b], &self.turn.accesses[*a]) =>
+            {
+                Wide::Swapped(self.wide(second, first)?)
+            }
             (Node::Shuffle(mask, a, b), Node::Shuffle(other, c, d)) if mask == other => {
                 Wide::Shuffle(*mask, self.wide(*a, *c)?, self.wide(*b, *d)?)
             }
@@ -579,10 +367,7 @@ impl Pairing<'_> {
     fn leaves_all(&self, steps: &BTreeMap<u32, i32>) -> bool {
         let changed = |local: &u32| self.turn.set.contains_key(local);
         self.turn.nodes.iter().all(|node| match node {
-            Node::Linear(linear) => linear
-                .factors
-                .keys()
-                .all(|local| !changed(local) || steps.contains_key(local)),
+            Node::Linear(linear) => self.turn.goes_on(linear, steps),
             Node::Local(local) => {
                 !changed(local) || self.carried.iter().any(|carried| carried.local == *local)
             }
@@ -592,7 +377,7 @@ impl Pairing<'_> {
     }
 
     /// What has to be asked about each two accesses that change places. `None` if the answer is known, and is no.
-    fn checks(&self, steps: &BTreeMap<u32, i32>) -> Option<Vec<Check>> {
+    fn checks(&self, count: usize, steps: &BTreeMap<u32, i32>) -> Option<Vec<Check>> {
         let mut checks = Vec::new();
         for store in self.pairs.iter().filter(|pair| pair.store) {
             for other in &self.pairs {
@@ -605,21 +390,11 @@ impl Pairing<'_> {
                             // The two halves of one store.
                             continue;
                         }
-                        let (at, from) = (&self.turn.accesses[store.first], &self.turn.accesses[other.first]);
-                        let mut difference = at.address.plus(&from.address, -1);
-                        if difference.change(steps) != 0 {
-                            return None;
-                        }
-                        let offsets = at.memarg.offset.cast_signed() - from.memarg.offset.cast_signed();
-                        difference.constant = difference.constant.wrapping_add(i32::try_from(offsets).ok()?);
-                        let more = BYTES * (i - j) + BYTES - 1;
-                        if difference.factors.is_empty() {
-                            if difference.constant.wrapping_add(more).cast_unsigned() < 31 {
-                                return None;
-                            }
-                            continue;
-                        }
-                        let check = Check { difference, more };
+                        let check = match self.check(store.first, other.first, j - i, steps)? {
+                            Some(Check::Elsewhere(..)) => Check::Elsewhere(mine % count, its % count),
+                            Some(check) => check,
+                            None => continue,
+                        };
                         if !checks.contains(&check) {
                             checks.push(check);
                         }
@@ -629,99 +404,135 @@ impl Pairing<'_> {
         }
         Some(checks)
     }
+
+    /// Of the first accesses of two pairs, of which one's first or second 16 bytes change places with the other's, so much farther on.
+    /// `Some(None)` if nothing has to be asked, `None` if the answer is known and is no.
+    fn check(
+        &self,
+        store: usize,
+        other: usize,
+        farther: i32,
+        steps: &BTreeMap<u32, i32>,
+    ) -> Option<Option<Check>> {
+        let (at, from) = (&self.turn.accesses[store], &self.turn.accesses[other]);
+        let mut difference = at.address.as_ref()?.plus(from.address.as_ref()?, -1);
+        if difference.change(steps) != 0 {
+            return Some(Some(Check::Elsewhere(store, other)));
+        }
+        let offsets = at.offset.cast_signed() - from.offset.cast_signed();
+        difference.constant = difference.constant.wrapping_add(i32::try_from(offsets).ok()?);
+        let more = BYTES - 1 - BYTES * farther;
+        if difference.factors.is_empty() {
+            let overlaps = difference.constant.wrapping_add(more).cast_unsigned() < 31;
+            return (!overlaps).then_some(None);
+        }
+        Some(Some(Check::Apart(difference, more)))
+    }
 }
 
 /// Whether the second access begins where the first ends. Not by an address that has wrapped in between, or the first is outside.
 fn side_by_side(first: &Access, second: &Access) -> bool {
-    let apart = second.address.plus(&first.address, -1);
-    let offsets = second.memarg.offset.cast_signed() - first.memarg.offset.cast_signed();
+    let (Some(from), Some(to)) = (&first.address, &second.address) else {
+        return false;
+    };
+    let apart = to.plus(from, -1);
+    let offsets = second.offset.cast_signed() - first.offset.cast_signed();
     apart.factors.is_empty() && apart.constant >= 0 && i64::from(apart.constant) + offsets == i64::from(BYTES)
 }
 
 impl Function<'_, '_> {
-    /// A loop begins with these operators: puts a wide one in front of it, if there can be one.
-    pub(super) fn widen_loop(&mut self, operators: &[Operator<'_>]) {
-        let fits = matches!(self.settings.bounds, Bounds::Guard | Bounds::None)
-            && self.settings.target.has_wide_vectors()
-            && self.module.has_signed_addresses();
+    /// How a loop becomes a wide one, if it does.
+    pub(super) fn widening(
+        &self,
+        body: &[Operator<'_>],
+        turn: &Turn,
+        counted: &Counted,
+        steps: &BTreeMap<u32, i32>,
+    ) -> Option<Plan> {
+        let fits = self.settings.target.has_wide_vectors()
+            && !turn.does_more
+            && turn.accesses.iter().any(|access| access.stored.is_some())
+            && counted.accesses.iter().all(Option::is_some);
         if !fits {
-            return;
+            return None;
         }
-        let Some(plan) = Plan::new(operators, self.local_types()) else {
-            return;
-        };
-        let far = |access: &Access| access.memarg.offset + 32 > super::GUARD;
-        let falls = |access: &Access| access.memarg.offset > 0 && access.address.change(&plan.steps) < 0;
-        if plan.accesses.iter().any(|access| far(access) || falls(access)) {
-            return;
+        // As it is, or two turns of it.
+        if let Some(plan) = Pairing::pair(turn, counted, steps, 1) {
+            return Some(plan);
         }
-        self.settle();
-        let (wide, narrow) = (self.label(), self.label());
-        // The turns that the loop itself makes after its first: to where the condition is 0.
-        let begin = self.linear(&plan.condition);
-        let distance = if plan.step < 0 {
-            begin
-        } else {
-            self.define(format_args!("sub i32 0, {begin}"))
-        };
-        let size = plan.step.unsigned_abs();
-        let turns = self.define(format_args!(
-            "lshr i32 {distance}, {}",
-            size.trailing_zeros() + plan.times.cast_unsigned() - 1
-        ));
-        let mut good = self.define(format_args!("icmp ne i32 {turns}, 0"));
-        let mut and = |text: &mut Self, also: Text| {
-            good = text.define(format_args!("and i1 {good}, {also}"));
-        };
-        if size > 1 {
-            let rest = self.define(format_args!("and i32 {distance}, {}", size - 1));
-            let also = self.define(format_args!("icmp eq i32 {rest}, 0"));
-            and(self, also);
+        let mut twice = Turn::default();
+        for _ in 0..2 {
+            twice.execute(body, self.local_types())?;
         }
+        Pairing::pair(&twice, counted, steps, 2)
+    }
+
+    /// Puts the wide loop in front of the loop itself, which begins at this label. The accesses begin there; it turns as often after its
+    /// first, if all of that is true.
+    pub(super) fn widen_loop(
+        &mut self,
+        plan: &Plan,
+        begins: &[Option<Text>],
+        last: &Text,
+        mut all: All,
+        narrow: u32,
+    ) {
+        let turns = match plan.times {
+            1 => last.clone(),
+            _ => self.define(format_args!("lshr i64 {last}, 1")),
+        };
+        let some = self.define(format_args!("icmp ne i64 {turns}, 0"));
+        all.and(self, some);
         for check in &plan.checks {
-            let difference = self.linear(&check.difference);
-            let sum = self.define(format_args!("add i32 {difference}, {}", check.more));
-            let also = self.define(format_args!("icmp uge i32 {sum}, 31"));
-            and(self, also);
+            let apart = match check {
+                Check::Apart(difference, more) => {
+                    let difference = self.linear(difference);
+                    let sum = self.define(format_args!("add i32 {difference}, {more}"));
+                    self.define(format_args!("icmp uge i32 {sum}, 31"))
+                }
+                Check::Elsewhere(one, other) => {
+                    let (from, to) = self.extent(plan, begins, last, *one);
+                    let (its, end) = self.extent(plan, begins, last, *other);
+                    let below = self.define(format_args!("icmp sle i64 {to}, {its}"));
+                    let above = self.define(format_args!("icmp sle i64 {end}, {from}"));
+                    self.define(format_args!("or i1 {below}, {above}"))
+                }
+            };
+            all.and(self, apart);
         }
-        // Where each pair begins, in 64 bits, and by how much it goes on.
-        let mut begins = Vec::new();
-        for pair in &plan.pairs {
-            let access = &plan.accesses[pair.first];
-            let address = self.linear(&access.address);
-            if access.memarg.offset > 0 {
-                let also = self.define(format_args!("icmp sge i32 {address}, 0"));
-                and(self, also);
-            }
-            let wide = self.define(format_args!("sext i32 {address} to i64"));
-            let begin = self.define(format_args!("add nsw i64 {wide}, {}", access.memarg.offset));
-            let step = i64::from(access.address.change(&plan.steps)) * i64::from(plan.times);
-            begins.push((begin, step));
+        let mut places = Vec::new();
+        for ((access, turn), change) in plan.begins.iter().zip(&plan.changes) {
+            let begin = begins[*access]
+                .clone()
+                .unwrap_or_else(|| Text::Constant("poison".into()));
+            places.push(match turn * change {
+                0 => begin,
+                later => self.define(format_args!("add nsw i64 {begin}, {later}")),
+            });
         }
+        let (wide, good) = (self.label(), all.text());
         self.line(format_args!(
             "br i1 {good}, label %b{wide}, label %b{narrow}, !prof !5"
         ));
         self.place(wide);
-        self.wide_loop(&plan, &turns, &begins);
+        self.wide_loop(plan, &turns, &places);
         self.line(format_args!("br label %b{narrow}"));
         self.place(narrow);
     }
 
-    fn linear(&mut self, linear: &Linear) -> Text {
-        let mut sum = Text::Constant(linear.constant.to_string());
-        for (local, factor) in &linear.factors {
-            let value = self.define(format_args!("load i32, ptr %l{local}"));
-            let product = match factor {
-                1 => value,
-                _ => self.define(format_args!("mul i32 {value}, {factor}")),
-            };
-            sum = self.define(format_args!("add i32 {product}, {sum}"));
-        }
-        sum
+    /// Where an access of the loop itself is in all its turns: from here to there.
+    fn extent(&mut self, plan: &Plan, begins: &[Option<Text>], last: &Text, access: usize) -> (Text, Text) {
+        let begin = begins[access]
+            .clone()
+            .unwrap_or_else(|| Text::Constant("poison".into()));
+        let change = plan.loop_changes[access];
+        let far = self.position(&begin, last, change);
+        let (low, high) = if change < 0 { (far, begin) } else { (begin, far) };
+        let end = self.define(format_args!("add nsw i64 {high}, {BYTES}"));
+        (low, end)
     }
 
-    fn wide_loop(&mut self, plan: &Plan, turns: &Text, begins: &[(Text, i64)]) {
-        let turns = self.define(format_args!("zext i32 {turns} to i64"));
+    fn wide_loop(&mut self, plan: &Plan, turns: &Text, places: &[Text]) {
         let counter = self.slot("i64");
         self.line(format_args!("store i64 0, ptr {counter}"));
         let mut slots = Vec::new();
@@ -740,9 +551,8 @@ impl Function<'_, '_> {
         let mut order: Vec<usize> = (0..plan.pairs.len()).collect();
         order.sort_by_key(|pair| plan.pairs[*pair].when());
         for pair in order {
-            let (begin, step) = &begins[pair];
-            let far = self.define(format_args!("mul nsw i64 {turn}, {step}"));
-            let position = self.define(format_args!("add nsw i64 {begin}, {far}"));
+            let change = plan.changes[pair] * i64::from(plan.times);
+            let position = self.position(&places[pair], &turn, change);
             let base = self.base();
             let address = self.define(format_args!(
                 "getelementptr inbounds i8, ptr {base}, i64 {position}"
@@ -833,6 +643,13 @@ impl Function<'_, '_> {
             }
             // Made when its time came, which was before anything is stored that needs it.
             Wide::Load(_) => Text::Constant("poison".into()),
+            Wide::Swapped(of) => {
+                let of = self.wide_value(plan, *of, values, slots);
+                let lanes = mask((16..32).chain(0..16));
+                self.define(format_args!(
+                    "shufflevector <32 x i8> {of}, <32 x i8> poison, {lanes}"
+                ))
+            }
             Wide::Shuffle(shuffled, a, b) => {
                 let a = self.wide_value(plan, *a, values, slots);
                 let b = self.wide_value(plan, *b, values, slots);
