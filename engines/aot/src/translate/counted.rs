@@ -1,4 +1,4 @@
-//! Loops whose body is one straight piece of code and that count to where they end: most of the loops in which numerical programs
+//! Loops that are innermost, have one way out and count to where they end: most of the loops in which numerical programs
 //! spend their time.
 //!
 //! An address is 32 bits that wrap, and LLVM cannot know that those of a loop do not: then it neither counts in 64 bits nor vectorises well. Nor
@@ -11,7 +11,7 @@
 //!
 //! - In `guard` mode, with a memory of 2 GiB at most, an access whose address is 2 GiB or more, or, signed, negative, traps, and so does one at such a
 //!   position, which lies above or below what can be accessed. If it does not trap, it is inside, and a step of at most [`MOST_STEP`] from there leads
-//!   to the same place in 32 bits and in 64, or outside in both. Each turn makes each of its accesses. Only an offset could lead from a
+//!   to the same place in 32 bits and in 64, or outside in both. Each turn makes each of its accesses, or another at the same address. Only an offset could lead from a
 //!   negative position back inside: where there is one, addresses must not begin below zero, and not go down.
 //! - Otherwise all accesses of all turns are compared with the memory's size, which no turn changes. What lies inside is the same in all
 //!   modes: nothing wraps, nothing is masked, and nothing traps.
@@ -22,7 +22,7 @@ use super::{
     widen::{self, Lane, Lanes},
 };
 use std::collections::{BTreeMap, HashMap};
-use wasmparser::{ContType, FrameKind, FuncType, MemArg, Operator, RefType, SubType, ValType};
+use wasmparser::{BlockType, ContType, FrameKind, FuncType, MemArg, Operator, RefType, SubType, ValType};
 
 /// Bodies that are longer are left alone.
 const MOST_OPERATORS: usize = 1_000;
@@ -99,6 +99,8 @@ pub(super) struct Access {
     pub(super) bytes: u64,
     /// Which vector a store stores.
     pub(super) stored: Option<usize>,
+    /// Whether every turn makes it.
+    always: bool,
 }
 
 /// What is known of a turn: symbolic execution of a body, once or more often.
@@ -111,18 +113,33 @@ pub(super) struct Turn {
     pub(super) set: BTreeMap<u32, usize>,
     /// The loop goes on unless this is 0, at the end of the first time.
     pub(super) condition: Option<Linear>,
-    /// Whether there is anything in it that may trap or change something, but for accesses.
+    /// Whether there is anything in it but accesses and what is computed from them lane by lane.
     pub(super) does_more: bool,
+    open: Vec<Open>,
 }
 
-/// The body of a loop that begins with these operators, up to the branch that ends it.
+/// The body of a loop that begins with these operators, up to the branch that ends it. `None` if another branch leaves it or begins a turn.
 pub(super) fn body<'o, 'a>(operators: &'o [Operator<'a>]) -> Option<&'o [Operator<'a>]> {
-    let length = operators
-        .iter()
-        .take(MOST_OPERATORS)
-        .position(|operator| matches!(operator, Operator::BrIf { .. } | Operator::End))?;
-    let repeats = matches!(operators[length], Operator::BrIf { relative_depth: 0 });
-    repeats.then(|| &operators[..=length])
+    let mut inside = 0;
+    for (index, operator) in operators.iter().take(MOST_OPERATORS).enumerate() {
+        match *operator {
+            Operator::Block { .. } | Operator::If { .. } => inside += 1,
+            Operator::End if inside == 0 => return None,
+            Operator::End => inside -= 1,
+            Operator::BrIf { relative_depth: 0 } if inside == 0 => return Some(&operators[..=index]),
+            Operator::BrIf { relative_depth } if relative_depth >= inside => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A block or an if in a body.
+struct Open {
+    /// What had been set before it.
+    set: BTreeMap<u32, usize>,
+    /// Whether something in it leads to its end, or leads around its begin.
+    skips: bool,
 }
 
 impl Turn {
@@ -178,7 +195,46 @@ impl Turn {
         }
     }
 
-    /// Executes the body once. `None` if it is not one straight piece of code, or does what changes the memory's size.
+    /// Opens a block, or closes one: what was set in it is known no more if that may have been skipped.
+    fn block(&mut self, operator: &Operator<'_>, stack: &mut Vec<usize>) -> Option<()> {
+        self.does_more = true;
+        match *operator {
+            Operator::Block { .. } => self.open.push(Open {
+                set: self.set.clone(),
+                skips: false,
+            }),
+            Operator::If { .. } => {
+                stack.pop()?;
+                self.open.push(Open {
+                    set: self.set.clone(),
+                    skips: true,
+                });
+            }
+            Operator::BrIf { relative_depth } => {
+                stack.pop()?;
+                let target = self.open.len().checked_sub(relative_depth as usize + 1)?;
+                self.open[target].skips = true;
+            }
+            _ => {
+                let mut open = self.open.pop()?;
+                if open.skips {
+                    let set = std::mem::take(&mut self.set);
+                    for (local, value) in set {
+                        let same = open.set.get(&local) == Some(&value);
+                        let value = if same { value } else { self.other() };
+                        self.set.insert(local, value);
+                    }
+                }
+                if matches!(operator, Operator::Else) {
+                    open.set.clone_from(&self.set);
+                    self.open.push(open);
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Executes the body once. `None` if it calls something, or does what changes the memory's size.
     pub(super) fn execute(&mut self, body: &[Operator<'_>], locals: &[ValType]) -> Option<()> {
         let mut stack: Vec<usize> = Vec::new();
         for (index, operator) in body.iter().enumerate() {
@@ -227,6 +283,21 @@ impl Turn {
                         _ => self.other(),
                     }
                 }
+                Operator::Block {
+                    blockty: BlockType::Empty,
+                }
+                | Operator::If {
+                    blockty: BlockType::Empty,
+                }
+                | Operator::Else
+                | Operator::End => {
+                    self.block(operator, &mut stack)?;
+                    continue;
+                }
+                Operator::BrIf { .. } if !self.open.is_empty() => {
+                    self.block(operator, &mut stack)?;
+                    continue;
+                }
                 Operator::BrIf { .. } => {
                     let condition = stack.pop()?;
                     let condition = self.linear(condition)?.clone();
@@ -274,6 +345,7 @@ impl Turn {
             offset: memarg.offset,
             bytes,
             stored: value.flatten().filter(|_| store && vector),
+            always: !self.open.iter().any(|open| open.skips),
         });
         if !store {
             let number = self.accesses.len() - 1;
@@ -377,7 +449,7 @@ impl wasmparser::ModuleArity for Nothing {
     fn control_stack_height(&self) -> u32 {
         0
     }
-    fn label_block(&self, _: u32) -> Option<(wasmparser::BlockType, FrameKind)> {
+    fn label_block(&self, _: u32) -> Option<(BlockType, FrameKind)> {
         None
     }
 }
@@ -450,13 +522,18 @@ impl Counted {
         if !turn.goes_on(&condition, steps) || step == i32::MIN || !step.unsigned_abs().is_power_of_two() {
             return None;
         }
+        let every_turn = |access: &Access| {
+            let same = |other: &Access| other.always && other.address == access.address;
+            turn.accesses.iter().any(same)
+        };
         let known = |access: &Access| {
             let address = access.address.as_ref()?;
             let change = address.change(steps);
             let fits = turn.goes_on(address, steps)
                 && change.unsigned_abs() <= MOST_STEP.cast_unsigned()
                 && access.offset + 2 * access.bytes <= GUARD
-                && !(guarded && access.offset > 0 && change < 0);
+                && !(guarded && access.offset > 0 && change < 0)
+                && (!guarded || every_turn(access));
             fits.then(|| (access.clone(), i64::from(change)))
         };
         let accesses: Vec<_> = turn.accesses.iter().map(known).collect();

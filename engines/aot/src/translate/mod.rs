@@ -8,6 +8,9 @@
 //! What traps in Wasm and is undefined in LLVM has an explicit check in front of it. A trap is an instruction that
 //! contains its number. In `guard` mode accesses of linear memory are not checked: they fault. LLVM knows
 //! nothing of that and deletes a load whose value nobody uses; see [`function::force`].
+//!
+//! A loop of which it is known before it begins how often it turns, and where, gets another one in front of it that LLVM understands better
+//! ([`counted`]), or that has wider vectors ([`widen`]).
 
 mod control;
 mod counted;
@@ -18,6 +21,9 @@ mod numeric;
 mod reference;
 mod simd;
 mod widen;
+
+#[cfg(test)]
+mod loops;
 
 pub(crate) use module::{Module, Refusal, SIGNED_PAGES, signed_addresses};
 
@@ -31,7 +37,7 @@ use wasmparser::{FuncType, ValType};
 pub enum Bounds {
     /// Address space is reserved around each memory, as far as an address can lead; what is not used of it cannot be accessed, and an
     /// access there faults.
-    /// What was stored shortly before a trap may be missing after it.
+    /// Which of the stores around a trap have happened is left open: in loops, also stores that come a few turns later may have.
     #[default]
     Guard,
     /// Every access is compared with the memory's size.
