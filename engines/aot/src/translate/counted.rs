@@ -633,7 +633,12 @@ impl Function<'_, '_> {
         let next = self.define(format_args!("add nuw nsw i64 {now}, 1"));
         self.line(format_args!("store i64 {next}, ptr {counter}"));
         let more = self.define(format_args!("icmp ult i64 {now}, {last}"));
-        self.line(format_args!("br i1 {more}, label %b{again}, label %b{join}"));
+        // With checks it is like any other loop: see `again` in `control`.
+        let checked = self.settings.bounds == Bounds::Software && begins.iter().any(Option::is_none);
+        let vectors = if checked { super::NEVER_VECTORS } else { "" };
+        self.line(format_args!(
+            "br i1 {more}, label %b{again}, label %b{join}{vectors}"
+        ));
         self.place(slow);
         Some(Beside {
             length: body.len(),

@@ -147,3 +147,6 @@ attributes #3 = { nounwind noinline "no-builtins" }
 !7 = distinct !{!7}
 !8 = distinct !{!8, !7}
 !9 = distinct !{!9, !7}
+; A loop that is not to be vectorised.
+!10 = distinct !{!10, !11}
+!11 = !{!"llvm.loop.vectorize.enable", i1 false}

@@ -113,6 +113,9 @@ impl Target {
     }
 }
 
+/// Of a branch to a loop's begin: the loop is not to be vectorised.
+const NEVER_VECTORS: &str = ", !llvm.loop !10";
+
 /// Bytes behind each memory that cannot be accessed. Accesses at an offset below this are not checked in `guard` mode.
 pub(crate) const GUARD: u64 = 32 << 20;
 
