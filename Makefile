@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench millpond build guests examples demo test test-long lint bench bench-node bench-surface bench-scheduler bench-simulation bench-instructions generate docs clean
+.PHONY: help setup setup-bench millpond build guests examples demo test test-long lint bench bench-node bench-surface bench-scheduler bench-aot bench-simulation bench-instructions generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
@@ -68,7 +68,7 @@ generate: build ## Write the generated files anew: schemas, the table of SPECIFI
 docs: build/tools/bin/mdbook ## Build the manual of docs/ as a site in build/docs
 	build/tools/bin/mdbook build docs
 
-bench: bench-node bench-surface bench-scheduler bench-simulation bench-instructions ## Measure everything that SPECIFICATION.md promises
+bench: bench-node bench-surface bench-scheduler bench-aot bench-simulation bench-instructions ## Measure everything that SPECIFICATION.md promises
 
 bench-node: setup-bench build ## Churn, ping, payloads and examples against their peers
 	bench/node/run
@@ -80,6 +80,10 @@ bench-surface: setup-bench build ## Components in Rust, Python and JavaScript ag
 
 bench-scheduler: setup-bench build ## Who waits for whom, and what deciding it costs, against their peers
 	bench/scheduler/run
+	$(XTASK) spec
+
+bench-aot: setup-bench build ## Thirty numerical kernels against native code and other compilers of WebAssembly
+	bench/aot/run
 	$(XTASK) spec
 
 bench-simulation: build ## Scheduling policies in a simulated worker, over arrivals of several kinds

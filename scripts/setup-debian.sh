@@ -3,7 +3,7 @@
 # nothing is asked of the network and the call ends within a second.
 #
 #   scripts/setup-debian.sh          what `make demo` and `make test` need
-#   scripts/setup-debian.sh bench    that, and Node for the peers of `make bench`
+#   scripts/setup-debian.sh bench    that, and Node and wabt for the peers of `make bench`
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,6 +49,8 @@ case ${1-} in
     bench)
         want nodejs node
         want npm npm
+        want wabt wasm2c
+        want binutils size
         ;;
     *) die "unknown word \`$1\`: say nothing, or \`bench\`" ;;
 esac

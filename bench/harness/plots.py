@@ -1,4 +1,4 @@
-"""Draws SVG: lines over a logarithmic or a named axis, and grouped bars. Each drawing is rows of panels with a legend
+"""Draws SVG: lines over a logarithmic or a named axis, grouped bars, and dots. Each drawing is rows of panels with a legend
 under them."""
 
 import math
@@ -81,8 +81,7 @@ class Panel:
         more.setdefault("fill", INK)
         self.add("text", x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, font_size=size, content=content, **more)
 
-    def frame(self, scale_y, x_ticks):
-        floor = HEIGHT - BOTTOM
+    def frame(self, scale_y, x_ticks, floor=HEIGHT - BOTTOM):
         for tick in scale_y.ticks():
             y = scale_y.at(tick)
             self.add("line", x1=LEFT, x2=self.width - RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}", stroke=FAINT)
@@ -166,6 +165,27 @@ class Bars(Panel):
 
     def rect(self, x, top, width, floor, **style):
         self.add("rect", x=f"{x + 1:.1f}", y=f"{top:.1f}", width=f"{width - 2:.1f}", height=f"{floor - top:.1f}", **style)
+
+
+class Dots(Panel):
+    """`series`: name → one value for each of `groups` (or None): a dot each, above names that stand upright. For many groups."""
+
+    def __init__(self, title, y_label, groups, series):
+        super().__init__(title, "", y_label)
+        self.width = max(self.width, LEFT + RIGHT + 40 * len(groups))
+        floor = HEIGHT - BOTTOM - 30
+        scale_y = Scale([value for row in series.values() for value in row if value], floor, TOP)
+        span = (self.width - RIGHT - LEFT) / len(groups)
+        middles = [LEFT + span * (i + 0.5) for i in range(len(groups))]
+        self.frame(scale_y, [(x, "") for x in middles], floor)
+        for x, name in zip(middles, groups):
+            self.text(x + 4, floor + 8, name, "end", 10, transform=f"rotate(-50 {x + 4:.1f} {floor + 8})")
+            self.add("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=TOP, y2=floor, stroke=FAINT)
+        for name, row in series.items():
+            for x, value in zip(middles, row):
+                if value:
+                    self.add("circle", cx=f"{x:.1f}", cy=f"{scale_y.at(value):.1f}", r=4, fill=colour(name), fill_opacity=0.8)
+        self.names = list(series)
 
 
 def rows_of(panels):

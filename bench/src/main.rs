@@ -10,6 +10,7 @@
 //! - `preempt`: preemptions and resumptions of guests that compute;
 //! - `quantum`: what turns of a quantum cost guests that compute, and how late one is ended that spins;
 //! - `work`: what the guest `work` answers;
+//! - `kernel`: a numerical kernel in WebAssembly, by our ahead-of-time compiler or Wasmtime's;
 //! - `simulate`: scheduling policies in a simulated worker; nothing is timed;
 //! - `sandbox`: create + run + destroy of a sandbox, over and over, through the engine seam and nothing above it.
 //!
@@ -22,6 +23,7 @@
 mod bare;
 mod fork_exec;
 mod instructions;
+mod kernel;
 mod load;
 mod machine;
 mod native;
@@ -63,6 +65,8 @@ enum Command {
     Quantum(quantum::Options),
     /// Computes what the guest `work` does.
     Work(work::Options),
+    /// Runs a numerical kernel compiled to WebAssembly.
+    Kernel(kernel::Options),
     /// Runs scheduling policies in a simulated worker.
     Simulate(simulate::Options),
 }
@@ -83,6 +87,7 @@ fn main() -> anyhow::Result<()> {
             work::run(&options);
             Ok(())
         }
+        Command::Kernel(options) => print(&kernel::run(&options)?),
         Command::Simulate(options) => print(&simulate::run(&options)?),
     }
 }

@@ -1,6 +1,7 @@
 //! Blocks, branches and calls.
 
 use super::{
+    Bounds,
     function::{Function, Text, Value},
     llvm, results,
 };
@@ -111,7 +112,9 @@ impl Function<'_, '_> {
             Operator::Br { relative_depth } => {
                 self.settle();
                 let target = self.carry(relative_depth);
-                self.jump(target);
+                let again = self.again(relative_depth);
+                self.line(format_args!("br label %b{target}{again}"));
+                self.unreachable = Some(0);
             }
             Operator::BrIf { relative_depth } => {
                 let condition = self.pop();
@@ -119,8 +122,10 @@ impl Function<'_, '_> {
                 let whether = self.truth(&condition);
                 self.settle();
                 let target = self.carry(relative_depth);
-                let on = self.label();
-                self.line(format_args!("br i1 {whether}, label %b{target}, label %b{on}"));
+                let (on, again) = (self.label(), self.again(relative_depth));
+                self.line(format_args!(
+                    "br i1 {whether}, label %b{target}, label %b{on}{again}"
+                ));
                 self.place(on);
             }
             Operator::BrTable { ref targets } => self.switch(targets),
@@ -145,6 +150,20 @@ impl Function<'_, '_> {
             _ => return false,
         }
         true
+    }
+
+    /// What is said of a branch that begins another turn of a loop, if this is one.
+    ///
+    /// A check is a way out of a loop. LLVM vectorises loops with several, if it can count all of them, and where it then loads parts of a stretch of
+    /// memory it loads the stretch, up to the bytes in front of what the next turn would access. That turn may be the one that ends at a check, and then
+    /// these bytes may be outside: the loop would trap some turns early, without what those were to store. So loops with checks stay as
+    /// they are; those that count have a loop without checks beside them ([`super::counted`]).
+    fn again(&self, depth: u32) -> &'static str {
+        let control = &self.controls[self.controls.len() - 1 - depth as usize];
+        match control.kind {
+            Kind::Loop if self.settings.bounds == Bounds::Software => super::NEVER_VECTORS,
+            _ => "",
+        }
     }
 
     /// Goes there; what follows is never reached.

@@ -78,6 +78,8 @@ pub(super) struct Function<'m, 'a> {
     pub(super) loops: u32,
     traps: BTreeMap<u8, u32>,
     uses_memory: bool,
+    /// Of the accesses to come, the last first: where they are, if that is known. See [`super::counted`].
+    pub(super) positions: Vec<Option<Text>>,
     /// The last float that was made a double.
     pub(super) promoted: Option<String>,
 }
@@ -103,6 +105,7 @@ impl<'m, 'a> Function<'m, 'a> {
             loops: 0,
             traps: BTreeMap::new(),
             uses_memory: false,
+            positions: Vec::new(),
             promoted: None,
         }
     }
@@ -110,14 +113,28 @@ impl<'m, 'a> Function<'m, 'a> {
     pub(super) fn translate(mut self, body: &FunctionBody<'_>, out: &mut String) -> wasmparser::Result<()> {
         let kind = self.module.type_of(self.index).clone();
         self.declare(&kind, body)?;
-        for operator in body.get_operators_reader()? {
-            if let Operator::LocalGet { local_index } = operator? {
-                self.read.insert(local_index);
+        let operators = body
+            .get_operators_reader()?
+            .into_iter()
+            .collect::<wasmparser::Result<Vec<_>>>()?;
+        for operator in &operators {
+            if let Operator::LocalGet { local_index } = operator {
+                self.read.insert(*local_index);
             }
         }
         self.begin(kind.results());
-        for operator in body.get_operators_reader()? {
-            self.operator(&operator?);
+        let mut join = None;
+        for (index, operator) in operators.iter().enumerate() {
+            if matches!(operator, Operator::Loop { .. }) && self.unreachable.is_none() {
+                let beside = self.count_loop(&operators[index + 1..]);
+                join = beside.and_then(|beside| Some((index + beside.length, beside.join?)));
+            }
+            self.operator(operator);
+            // The branch that ends the loop: the one beside it leads to where this one does.
+            if let Some((_, label)) = join.take_if(|(branch, _)| *branch == index) {
+                self.line(format_args!("br label %b{label}"));
+                self.place(label);
+            }
         }
         self.write(&kind, out);
         Ok(())
@@ -145,6 +162,11 @@ impl<'m, 'a> Function<'m, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// Of parameters and other locals.
+    pub(super) fn local_types(&self) -> &[ValType] {
+        &self.locals
     }
 
     fn write(self, kind: &FuncType, out: &mut String) {

@@ -82,7 +82,7 @@ impl Function<'_, '_> {
     }
 
     /// The memory's size in bytes.
-    fn bytes(&mut self) -> Text {
+    pub(super) fn bytes(&mut self) -> Text {
         let size = self.constant_of_context(layout::MEMORY_SIZE, "ptr", "%c");
         self.define(format_args!(
             "load i64, ptr {size}, align 8, !range !6, !alias.scope !4, !noalias !3"
@@ -115,6 +115,12 @@ impl Function<'_, '_> {
     /// address that is negative as a signed number lies outside, and leads below the memory's begin, where nothing can be accessed either.
     /// With an offset that is not so: it would lead back in.
     pub(super) fn address(&mut self, index: &Value, memarg: MemArg, bytes: u64) -> Text {
+        if let Some(Some(position)) = self.positions.pop() {
+            let base = self.base();
+            return self.define(format_args!(
+                "getelementptr inbounds i8, ptr {base}, i64 {position}"
+            ));
+        }
         let signed = memarg.offset == 0 && self.module.has_signed_addresses();
         let wide = if signed && self.settings.bounds == Bounds::Guard {
             self.define(format_args!("sext i32 {index} to i64"))

@@ -8,14 +8,22 @@
 //! What traps in Wasm and is undefined in LLVM has an explicit check in front of it. A trap is an instruction that
 //! contains its number. In `guard` mode accesses of linear memory are not checked: they fault. LLVM knows
 //! nothing of that and deletes a load whose value nobody uses; see [`function::force`].
+//!
+//! A loop of which it is known before it begins how often it turns, and where, gets another one in front of it that LLVM understands better
+//! ([`counted`]), or that has wider vectors ([`widen`]).
 
 mod control;
+mod counted;
 mod function;
 mod memory;
 mod module;
 mod numeric;
 mod reference;
 mod simd;
+mod widen;
+
+#[cfg(test)]
+mod loops;
 
 pub(crate) use module::{Module, Refusal, SIGNED_PAGES, signed_addresses};
 
@@ -29,7 +37,7 @@ use wasmparser::{FuncType, ValType};
 pub enum Bounds {
     /// Address space is reserved around each memory, as far as an address can lead; what is not used of it cannot be accessed, and an
     /// access there faults.
-    /// What was stored shortly before a trap may be missing after it.
+    /// Which of the stores around a trap have happened is left open: in loops, also stores that come a few turns later may have.
     #[default]
     Guard,
     /// Every access is compared with the memory's size.
@@ -96,6 +104,14 @@ impl Target {
         }
     }
 
+    /// Whether it has vectors of 256 bits: only known of the processor that this runs on, which is the one that code is then made for.
+    fn has_wide_vectors(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self == Self::HERE && std::arch::is_x86_feature_detected!("avx2");
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     /// The constraint of inline assembly for a register of floats and vectors.
     fn vector_register(self) -> &'static str {
         match self {
@@ -104,6 +120,9 @@ impl Target {
         }
     }
 }
+
+/// Of a branch to a loop's begin: the loop is not to be vectorised.
+const NEVER_VECTORS: &str = ", !llvm.loop !10";
 
 /// Bytes behind each memory that cannot be accessed. Accesses at an offset below this are not checked in `guard` mode.
 pub(crate) const GUARD: u64 = 32 << 20;

@@ -58,7 +58,7 @@ impl Shape {
     }
 }
 
-fn mask(lanes: impl Iterator<Item = u32>) -> String {
+pub(super) fn mask(lanes: impl Iterator<Item = u32>) -> String {
     let lanes: Vec<_> = lanes.map(|lane| format!("i32 {lane}")).collect();
     format!("<{} x i32> <{}>", lanes.len(), lanes.join(", "))
 }
@@ -773,7 +773,7 @@ impl Function<'_, '_> {
         let mut operands = [self.shaped(&a, shape), self.shaped(&b, shape)];
         let register = self.settings.target.vector_register();
         for (operand, value) in operands.iter_mut().zip([&a, &b]) {
-            if has_neutral(value, shape) {
+            if matches!(&value.text, Text::Constant(bytes) if has_neutral(bytes, shape == F32)) {
                 *operand = self.define(format_args!(
                     "call {shape} asm \"\", \"={register},0\"({shape} {operand})"
                 ));
@@ -940,29 +940,21 @@ impl Function<'_, '_> {
     }
 }
 
-/// Whether a constant has a lane of 0, 1 or -1.
-fn has_neutral(value: &Value, shape: Shape) -> bool {
-    let Text::Constant(text) = &value.text else {
-        return false;
-    };
-    let bytes: Vec<u8> = text
+/// Whether a constant, of bytes, has a lane of 0, 1 or -1 if its lanes are floats, or doubles.
+pub(super) fn has_neutral(constant: &str, floats: bool) -> bool {
+    let bytes: Vec<u8> = constant
         .trim_matches(['<', '>'])
         .split(", ")
         .filter_map(|lane| lane.strip_prefix("i8 ")?.parse::<i8>().ok())
         .map(i8::cast_unsigned)
         .collect();
     let neutral = |value: f64| [0.0, 1.0, -1.0].contains(&value);
-    match shape {
-        F32 => bytes
-            .as_chunks()
-            .0
-            .iter()
-            .any(|lane| neutral(f32::from_le_bytes(*lane).into())),
-        _ => bytes
-            .as_chunks()
-            .0
-            .iter()
-            .any(|lane| neutral(f64::from_le_bytes(*lane))),
+    if floats {
+        let lanes = bytes.as_chunks().0;
+        lanes.iter().any(|lane| neutral(f32::from_le_bytes(*lane).into()))
+    } else {
+        let lanes = bytes.as_chunks().0;
+        lanes.iter().any(|lane| neutral(f64::from_le_bytes(*lane)))
     }
 }
 
