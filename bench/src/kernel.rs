@@ -102,6 +102,7 @@ fn ours(options: &Options, module: &[u8], bounds: Bounds) -> Result<Report> {
                 kind: CodeKind::Wasm,
                 bytes: module,
                 pieces: None,
+                background: None,
             })?;
             let compile = begin.elapsed();
             if let Some(path) = &options.artefact {

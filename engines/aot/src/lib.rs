@@ -88,9 +88,14 @@ impl Aot {
             .lines()
             .find(|line| line.starts_with("flags") || line.starts_with("Features"))
             .unwrap_or_default();
-        let what = format!("{}\n{features}\n{}", toolchain.version(), bounds.name());
+        let version = env!("CARGO_PKG_VERSION");
+        let what = format!(
+            "{version}\n{}\n{features}\n{}",
+            toolchain.version(),
+            bounds.name()
+        );
         Self {
-            fingerprint: format!("2-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
+            fingerprint: format!("3-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
             toolchain,
             bounds,
             pool,
