@@ -11,8 +11,11 @@
 //!
 //! - In `guard` mode, with a memory of 2 GiB at most, an access whose address is 2 GiB or more, or, signed, negative, traps, and so does one at such a
 //!   position, which lies above or below what can be accessed. If it does not trap, it is inside, and a step of at most [`MOST_STEP`] from there leads
-//!   to the same place in 32 bits and in 64, or outside in both. Each turn makes each of its accesses, or another at the same address. Only an offset could lead from a
-//!   negative position back inside: where there is one, addresses must not begin below zero, and not go down.
+//!   to the same place in 32 bits and in 64, or outside in both. Each turn makes each of its accesses, or another at the same address. Only an offset could
+//!   lead from a negative position back inside: where there is one, addresses must not go down.
+//!   LLVM thinks that nothing traps, so it may let a loop be one call of `memset`, which begins to write at its end, or make accesses
+//!   of many turns before one that traps. So what it makes of positions must stay where nothing else is mapped, too: none begins below the memory, none goes farther
+//!   than [`MOST_WAY`], and the 2 GiB below and 4 GiB and more above are as long.
 //! - Otherwise all accesses of all turns are compared with the memory's size, which no turn changes. What lies inside is the same in all
 //!   modes: nothing wraps, nothing is masked, and nothing traps.
 
@@ -29,6 +32,9 @@ const MOST_OPERATORS: usize = 1_000;
 
 /// An address that changes by more in a turn is computed anew.
 const MOST_STEP: i32 = 1 << 20;
+
+/// How far an access goes in all turns, where nothing but what can be mapped there keeps it inside.
+const MOST_WAY: i64 = 1 << 31;
 
 /// A sum of locals, as they are when a turn begins, times factors, and a constant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -675,6 +681,11 @@ impl Function<'_, '_> {
     fn begins(&mut self, counted: &Counted, last: &Text, guarded: bool, all: &mut All) -> Vec<Option<Text>> {
         let size = (!guarded).then(|| self.bytes());
         let mut begins = Vec::new();
+        let changes = counted.accesses.iter().flatten().map(|(_, change)| change.abs());
+        if let Some(most) = changes.max().filter(|most| guarded && *most > 0) {
+            let near = self.define(format_args!("icmp ule i64 {last}, {}", MOST_WAY / most));
+            all.and(self, near);
+        }
         for access in &counted.accesses {
             let Some((access, change)) = access else {
                 begins.push(None);
@@ -706,9 +717,9 @@ impl Function<'_, '_> {
                     let inside = self.define(format_args!("icmp sge i64 {lowest}, 0"));
                     all.and(self, inside);
                 }
-            } else if access.offset > 0 {
-                let also = self.define(format_args!("icmp sge i32 {address}, 0"));
-                all.and(self, also);
+            } else {
+                let above = self.define(format_args!("icmp sge i32 {address}, 0"));
+                all.and(self, above);
             }
             begins.push(Some(begin));
         }
