@@ -78,8 +78,9 @@ def test_every_way_to_end_is_told_alike(node, engine):
         assert app.call("env").status == 200
 
 
-def test_each_request_has_a_fresh_sandbox_unless_it_says_otherwise(node):
-    app = node.deploy("fresh", {"once": ("counter", {"engine": "aot"}), "again": ("counter", {"engine": "aot", "reuse": 1000})})
+def test_each_request_has_a_fresh_sandbox_unless_it_says_otherwise(make_node):
+    """On a node of its own: what is reused stays."""
+    app = make_node().deploy("fresh", {"once": ("counter", {"engine": "aot"}), "again": ("counter", {"engine": "aot", "reuse": 1000})})
     once = [app.call("once").text for _ in range(5)]
     assert len(set(once)) == 1, once
     again = [app.call("again").text for _ in range(5)]
