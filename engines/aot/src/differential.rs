@@ -4,7 +4,7 @@ use crate::{
     Bounds, Toolchain,
     instance::{Image, InstanceError},
     layout::Trap,
-    machine::{Machine, compile},
+    machine::{Machine, compile, toolchain},
     plan::{Exported, Slot, slot},
 };
 use arbitrary::Unstructured;
@@ -226,14 +226,7 @@ fn memories(
 }
 
 fn all(bounds: Bounds, modules: u64) {
-    let toolchain = match Toolchain::find() {
-        Ok(toolchain) => toolchain,
-        Err(reason) => {
-            println!("skipped: {reason}");
-            return;
-        }
-    };
-    fiber::install().unwrap();
+    let Some(toolchain) = toolchain() else { return };
     let first = number("MILLPOND_TEST_SEED");
     let modules = first.map_or(modules, |_| 1);
     let engine = wasmtime::Engine::default();

@@ -11,6 +11,20 @@ use crate::{
 use fiber::{Event, Fiber, Stack};
 use std::{io::Write as _, sync::Arc};
 
+/// What tests compile with, once this process can run what comes of it. `None`, and said so, if there is no LLVM.
+pub(crate) fn toolchain() -> Option<Toolchain> {
+    match Toolchain::find() {
+        Ok(toolchain) => {
+            fiber::install().unwrap();
+            Some(toolchain)
+        }
+        Err(reason) => {
+            println!("skipped: {reason}");
+            None
+        }
+    }
+}
+
 pub(crate) fn compile(bytes: &[u8], bounds: Bounds, toolchain: &Toolchain) -> Result<Image, Refusal> {
     let module = Module::read(bytes)?;
     let plan = Plan::new(&module)?;

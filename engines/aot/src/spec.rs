@@ -3,7 +3,7 @@
 use crate::{
     Bounds, Toolchain,
     instance::{External, Image, InstanceError},
-    machine::{Machine, Outcome, compile},
+    machine::{Machine, Outcome, compile, toolchain},
     plan::{Imported, Slot, slot},
     translate::Refusal,
 };
@@ -327,14 +327,7 @@ fn run(name: &str, text: &str, bounds: Bounds, toolchain: &Toolchain) -> (usize,
 
 /// All files, or those whose name contains `MILLPOND_TEST_SPEC`.
 fn all(bounds: Bounds) {
-    let toolchain = match Toolchain::find() {
-        Ok(toolchain) => toolchain,
-        Err(reason) => {
-            println!("skipped: {reason}");
-            return;
-        }
-    };
-    fiber::install().unwrap();
+    let Some(toolchain) = toolchain() else { return };
     let proposals = [Proposal::Simd, Proposal::TailCall, Proposal::ExtendedConst];
     let only = std::env::var("MILLPOND_TEST_SPEC").ok();
     let tests: Vec<_> = spec(SpecVersion::V2)

@@ -25,8 +25,10 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 use store_embedded::Embedded;
+use telemetry::metrics::{Outcome, Sample, Start};
 use tempfile::TempDir;
 
 #[derive(Default)]
@@ -116,6 +118,23 @@ fn code_of(image: &Arc<dyn Image>, grant: &Arc<Grant>) -> String {
         Err(SpawnError::Failed { reason }) => reason,
         _ => panic!("a tiny image does not spawn"),
     }
+}
+
+/// A request of it was on a core for so long.
+fn ran(version: &Version, run: Duration) {
+    let sample = Sample {
+        queue: Duration::ZERO,
+        boot: Duration::ZERO,
+        run,
+        write: Duration::ZERO,
+        cpu: run,
+        outcome: Outcome::Ok,
+        start: Start::Sandbox,
+        request_bytes: 1,
+        response_bytes: 2,
+        memory_bytes: 3,
+    };
+    version.usage.recorder().record(CoreId(0), &sample);
 }
 
 fn runs(version: &Version) -> String {

@@ -4,7 +4,7 @@ use super::*;
 use crate::{Next, NextState, Tier, Tiers};
 use parking_lot::{Condvar, Mutex};
 use std::{sync::mpsc, thread, time::Duration};
-use telemetry::metrics::{Metrics, Outcome, Sample, Start};
+use telemetry::metrics::Metrics;
 
 /// An engine that takes over. Its compiler waits until it may go on.
 #[derive(Default)]
@@ -96,19 +96,7 @@ impl Tiered {
 
     /// Its requests have been on a core for so long, and the registry has learned of it.
     fn run(&self, run: Duration) {
-        let sample = Sample {
-            queue: Duration::ZERO,
-            boot: Duration::ZERO,
-            run,
-            write: Duration::ZERO,
-            cpu: run,
-            outcome: Outcome::Ok,
-            start: Start::Sandbox,
-            request_bytes: 1,
-            response_bytes: 2,
-            memory_bytes: 3,
-        };
-        self.version().usage.recorder().record(CoreId(0), &sample);
+        ran(&self.version(), run);
         self.registry().learn().unwrap();
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use contract::Expect;
 use std::time::Duration;
-use telemetry::metrics::{Metrics, Outcome, Sample, Start};
+use telemetry::metrics::Metrics;
 
 fn node() -> Node {
     Node::with(Options {
@@ -19,22 +19,7 @@ fn version(node: &Node, reference: &str) -> Arc<Version> {
 }
 
 fn record(node: &Node, reference: &str, run: Duration) {
-    let sample = Sample {
-        queue: Duration::ZERO,
-        boot: Duration::ZERO,
-        run,
-        write: Duration::ZERO,
-        cpu: run,
-        outcome: Outcome::Ok,
-        start: Start::Sandbox,
-        request_bytes: 1,
-        response_bytes: 2,
-        memory_bytes: 3,
-    };
-    version(node, reference)
-        .usage
-        .recorder()
-        .record(CoreId(0), &sample);
+    ran(&version(node, reference), run);
 }
 
 fn estimate(node: &Node, reference: &str) -> Duration {

@@ -4,7 +4,7 @@ use crate::{
     Bounds, Toolchain,
     instance::{Image, InstanceError},
     layout::Trap,
-    machine::{Machine, compile},
+    machine::{Machine, compile, toolchain},
     plan::{Exported, slot},
 };
 use contract::conformance::guest::wasm;
@@ -313,14 +313,7 @@ fn compare(
 }
 
 fn all(bounds: Bounds) {
-    let toolchain = match Toolchain::find() {
-        Ok(toolchain) => toolchain,
-        Err(reason) => {
-            println!("skipped: {reason}");
-            return;
-        }
-    };
-    fiber::install().unwrap();
+    let Some(toolchain) = toolchain() else { return };
     let _thread = Thread::here().unwrap();
     let engine = wasmtime::Engine::default();
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
