@@ -161,7 +161,10 @@ impl Host {
             address_space: engine_wasmtime::address_space(),
             memory: free.into_iter().flatten().min(),
             committed: strict.then(committed).flatten(),
-            kept: Kept::here(),
+            kept: Kept {
+                maps: Kept::here().maps + engine_aot::kept_maps(),
+                ..Kept::here()
+            },
         }
     }
 

@@ -59,6 +59,13 @@ impl Default for Options {
     }
 }
 
+/// Maps of the process that guests take which wait for their image's next request: each has two of its stack and four of its memory,
+/// and those that the protection of pages takes.
+pub fn kept_maps() -> u64 {
+    const MAPS: u64 = 6;
+    fresh::most(fresh::threads()) as u64 * (MAPS + fresh::MOST_MAPS)
+}
+
 /// See the crate's introduction.
 pub struct Aot {
     toolchain: Toolchain,

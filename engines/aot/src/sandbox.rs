@@ -267,7 +267,7 @@ impl Running {
 
     /// Runs the guest until it ends, waits, has to give way, or has to begin anew (`None`).
     fn go_on(&mut self, inside: &Inside, until: Until<'_>) -> Option<Step> {
-        let _rescued = self.guest.as_ref().and_then(|guest| guest.rescued());
+        let rescued = self.guest.as_ref().and_then(|guest| guest.rescued());
         if let Some(step) = self.call.take().and_then(|call| self.answer(call)) {
             return Some(step);
         }
@@ -290,7 +290,11 @@ impl Running {
                         return Some(step);
                     }
                 }
-                Some(Event::Fault(fault)) => return self.fault(&fault),
+                Some(Event::Fault(fault)) => {
+                    // What is watched may be given back with the guest.
+                    drop(rescued);
+                    return self.fault(&fault);
+                }
             }
             if inside.is_asked() && until.is_over() {
                 return Some(Step::Preempted);
