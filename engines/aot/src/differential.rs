@@ -227,11 +227,10 @@ fn memories(
 
 fn all(bounds: Bounds, modules: u64) {
     let Some(toolchain) = toolchain() else { return };
-    let first = number("MILLPOND_TEST_SEED");
-    let modules = first.map_or(modules, |_| 1);
+    let first = number("MILLPOND_TEST_SEED").unwrap_or(0);
     let engine = wasmtime::Engine::default();
-    let next = AtomicU64::new(first.unwrap_or(0));
-    let end = first.unwrap_or(0) + modules;
+    let next = AtomicU64::new(first);
+    let end = first + modules;
     let wrong = std::sync::Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
@@ -243,6 +242,7 @@ fn all(bounds: Bounds, modules: u64) {
                         break;
                     }
                     if let Err(what) = compare(seed, bounds, &toolchain, &engine) {
+                        eprintln!("seed {seed}: {what}");
                         wrong.lock().unwrap().push(format!("seed {seed}: {what}"));
                     }
                 }
@@ -258,7 +258,7 @@ fn all(bounds: Bounds, modules: u64) {
     );
 }
 
-/// How many modules; `MILLPOND_TEST_MODULES` says another number, `MILLPOND_TEST_SEED` one of them.
+/// How many modules; `MILLPOND_TEST_MODULES` says another number, `MILLPOND_TEST_SEED` the first one's seed.
 fn count() -> u64 {
     let long = std::env::var_os("MILLPOND_TEST_LONG").is_some();
     number("MILLPOND_TEST_MODULES").unwrap_or(if long { 5_000 } else { 150 })

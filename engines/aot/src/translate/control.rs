@@ -3,9 +3,9 @@
 use super::{
     Bounds,
     function::{Function, Text, Value},
-    llvm, results,
+    llvm, results, returns_in_memory,
 };
-use crate::layout::{self, Trap};
+use crate::layout::{self, SLOT, Trap};
 use std::fmt::Write as _;
 use wasmparser::{BlockType, FuncType, Operator, ValType};
 
@@ -336,6 +336,16 @@ impl Function<'_, '_> {
         let values = self.pop_many(kinds.len());
         match values.as_slice() {
             [] => self.line("ret void"),
+            several if self.returns_in_memory => {
+                for (index, value) in several.iter().enumerate() {
+                    let slot = self.result_slot(&Text::Constant("%r".into()), index);
+                    self.line(format_args!(
+                        "store {} {value}, ptr {slot}, align 16",
+                        llvm(value.kind)
+                    ));
+                }
+                self.line("ret void");
+            }
             [one] => self.line(format_args!("ret {} {one}", llvm(one.kind))),
             several => {
                 let whole: Vec<_> = kinds.iter().map(|kind| llvm(*kind)).collect();
@@ -350,6 +360,13 @@ impl Function<'_, '_> {
                 self.line(format_args!("ret {whole} {text}"));
             }
         }
+    }
+
+    fn result_slot(&mut self, slots: &Text, index: usize) -> Text {
+        self.define(format_args!(
+            "getelementptr inbounds i8, ptr {slots}, i64 {}",
+            index * SLOT as usize
+        ))
     }
 
     // --- calls ---
@@ -370,6 +387,17 @@ impl Function<'_, '_> {
     fn call_to(&mut self, kind: &FuncType, code: &Text, context: &Text, tail: bool) {
         let arguments = self.pop_many(kind.params().len());
         let mut list = format!("ptr {context}");
+        // A tail call's callee returns what this function does, to where this one would.
+        let left = returns_in_memory(kind).then(|| match tail {
+            true => Text::Constant("%r".into()),
+            false => self.slot(&format!(
+                "[{} x i8], align 16",
+                kind.results().len() * SLOT as usize
+            )),
+        });
+        if let Some(left) = &left {
+            let _ = write!(list, ", ptr {left}");
+        }
         for argument in &arguments {
             self.needed(&argument.loads);
             let _ = write!(list, ", {} {argument}", llvm(argument.kind));
@@ -379,7 +407,7 @@ impl Function<'_, '_> {
         let whole = results(kind);
         let call = format!("{} {whole} {code}({list})", self.module.convention());
         if tail {
-            if kind.results().is_empty() {
+            if whole == "void" {
                 self.line(format_args!("musttail call {call}"));
                 self.line("ret void");
             } else {
@@ -389,13 +417,21 @@ impl Function<'_, '_> {
             self.unreachable = Some(0);
             return;
         }
-        match kind.results() {
-            [] => self.line(format_args!("call {call}")),
-            [one] => {
+        match (kind.results(), left) {
+            ([], _) => self.line(format_args!("call {call}")),
+            (several, Some(left)) => {
+                self.line(format_args!("call {call}"));
+                for (index, kind) in several.iter().enumerate() {
+                    let slot = self.result_slot(&left, index);
+                    let text = self.define(format_args!("load {}, ptr {slot}, align 16", llvm(*kind)));
+                    self.push(*kind, text);
+                }
+            }
+            ([one], None) => {
                 let text = self.define(format_args!("call {call}"));
                 self.push(*one, text);
             }
-            several => {
+            (several, None) => {
                 let text = self.define(format_args!("call {call}"));
                 for (index, kind) in several.iter().enumerate() {
                     let one = self.define(format_args!("extractvalue {whole} {text}, {index}"));

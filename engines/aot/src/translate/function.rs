@@ -70,6 +70,8 @@ pub(super) struct Function<'m, 'a> {
     locals: Vec<ValType>,
     /// What a local was last set to in this straight piece of code: its loads.
     local_loads: BTreeMap<u32, Vec<u32>>,
+    /// See [`super::returns_in_memory`].
+    pub(super) returns_in_memory: bool,
     /// Locals that are read anywhere.
     read: BTreeSet<u32>,
     /// Loads of this straight piece of code that nothing is known to need yet, with their values.
@@ -99,6 +101,7 @@ impl<'m, 'a> Function<'m, 'a> {
             controls: Vec::new(),
             unreachable: None,
             locals: Vec::new(),
+            returns_in_memory: super::returns_in_memory(module.type_of(index)),
             local_loads: BTreeMap::new(),
             read: BTreeSet::new(),
             pending: BTreeMap::new(),

@@ -23,6 +23,8 @@ mod simd;
 mod widen;
 
 #[cfg(test)]
+mod calls;
+#[cfg(test)]
 mod loops;
 
 pub(crate) use module::{Module, Refusal, SIGNED_PAGES, signed_addresses};
@@ -147,10 +149,22 @@ fn llvm(kind: ValType) -> &'static str {
     }
 }
 
+/// Whether a function leaves its results in slots that its caller has for them, because they do not fit registers on every
+/// processor: LLVM would do the same unseen, but then it cannot make tail calls of such functions.
+fn returns_in_memory(kind: &FuncType) -> bool {
+    const REGISTERS: usize = 2;
+    let (integers, others): (Vec<ValType>, Vec<ValType>) = kind
+        .results()
+        .iter()
+        .partition(|kind| matches!(kind, ValType::I32 | ValType::I64 | ValType::Ref(_)));
+    integers.len() > REGISTERS || others.len() > REGISTERS
+}
+
 /// What a function returns.
 fn results(kind: &FuncType) -> String {
     match kind.results() {
         [] => "void".into(),
+        _ if returns_in_memory(kind) => "void".into(),
         [one] => llvm(*one).into(),
         several => {
             let several: Vec<_> = several.iter().map(|kind| llvm(*kind)).collect();
@@ -162,6 +176,9 @@ fn results(kind: &FuncType) -> String {
 fn parameters(kind: &FuncType) -> String {
     // It has aliases: what is called indirectly gets its context from a table.
     let mut text = String::from("ptr noundef nonnull %c");
+    if returns_in_memory(kind) {
+        text.push_str(", ptr noundef nonnull noalias %r");
+    }
     for (index, kind) in kind.params().iter().enumerate() {
         let _ = write!(text, ", {} %p{index}", llvm(*kind));
     }
@@ -246,16 +263,25 @@ fn host_call(module: &Module<'_>, import: u32, text: &mut String) {
     let _ = writeln!(text, "  %o = getelementptr i8, ptr %c, i64 {}", layout::FIBER);
     text.push_str("  %i = load ptr, ptr %o, align 8\n");
     let _ = writeln!(text, "  call void %h(ptr %i, i32 {import}, ptr %a, ptr %c)");
-    take(kind.results(), "a", text);
+    return_slots(kind, text);
     text.push_str("}\n");
 }
 
 /// Returns what lies in slots.
-fn take(kinds: &[ValType], slots: &str, text: &mut String) {
+fn return_slots(kind: &FuncType, text: &mut String) {
+    if returns_in_memory(kind) {
+        let bytes = kind.results().len() * SLOT as usize;
+        let _ = writeln!(
+            text,
+            "  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %r, ptr align 16 %a, i64 {bytes}, i1 false)\n  ret void"
+        );
+        return;
+    }
+    let kinds = kind.results();
     for (index, kind) in kinds.iter().enumerate() {
         let _ = writeln!(
             text,
-            "  %s{index} = getelementptr i8, ptr %{slots}, i64 {}",
+            "  %s{index} = getelementptr i8, ptr %a, i64 {}",
             index * SLOT as usize
         );
         let _ = writeln!(
@@ -304,6 +330,9 @@ fn entries(module: &Module<'_>, text: &mut String) -> Vec<u32> {
             "define hidden void @e{type_index}(ptr %f, ptr %c, ptr %a) #1 {{"
         );
         let mut arguments = String::from("ptr %c");
+        if returns_in_memory(kind) {
+            arguments.push_str(", ptr %a");
+        }
         for (index, kind) in kind.params().iter().enumerate() {
             let _ = writeln!(
                 text,
@@ -318,11 +347,11 @@ fn entries(module: &Module<'_>, text: &mut String) -> Vec<u32> {
             let _ = write!(arguments, ", {} %p{index}", llvm(*kind));
         }
         let whole = results(kind);
-        if kind.results().is_empty() {
-            let _ = writeln!(text, "  call {convention} void %f({arguments})");
-        } else {
-            let _ = writeln!(text, "  %r = call {convention} {whole} %f({arguments})");
+        if whole == "void" {
+            let _ = writeln!(text, "  call {convention} void %f({arguments})\n  ret void\n}}");
+            continue;
         }
+        let _ = writeln!(text, "  %r = call {convention} {whole} %f({arguments})");
         for (index, kind) in kind.results().iter().enumerate() {
             let _ = writeln!(
                 text,
