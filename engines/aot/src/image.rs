@@ -82,14 +82,13 @@ pub(crate) fn command(plan: &Plan) -> Result<(HostFunctions, u32), String> {
 
 /// The module without its code: each body is one that traps. And whether its code may write to a table.
 fn without_code(bytes: &[u8]) -> Result<(Vec<u8>, bool), Refusal> {
-    let malformed = |error: wasmparser::BinaryReaderError| Refusal::Malformed(error.to_string());
     let mut out = b"\0asm\x01\0\0\0".to_vec();
     let mut sets_tables = false;
     for payload in Parser::new(0).parse_all(bytes) {
-        let payload = payload.map_err(malformed)?;
+        let payload = payload?;
         if let Payload::CodeSectionEntry(body) = &payload {
-            for operator in body.get_operators_reader().map_err(malformed)? {
-                sets_tables |= matches!(operator.map_err(malformed)?, Operator::TableSet { .. });
+            for operator in body.get_operators_reader()? {
+                sets_tables |= matches!(operator?, Operator::TableSet { .. });
             }
         }
         if let Payload::CodeSectionStart { count, .. } = payload {

@@ -35,7 +35,8 @@ use plan::Plan;
 use pool::Pool;
 use sha2::{Digest as _, Sha256};
 use std::{fs, io, sync::Arc};
-use translate::{Module, Refusal, Settings};
+use toolchain::ToolError;
+use translate::{Module, Refusal, Settings, Translation};
 
 /// What the engine may use of the host.
 #[derive(Clone)]
@@ -115,17 +116,9 @@ impl Aot {
         let module = Module::read(bytes)?;
         let plan = Plan::new(&module)?;
         image::command(&plan).map_err(PrepareError::Unsupported)?;
-        let settings = Settings {
-            bounds: self.bounds,
-            target: Target::HERE,
-        };
-        let ir = translate::translate(&module, settings)?;
-        let failed = |error: String| PrepareError::Compiler(error);
-        let folder = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
-        let object = self
-            .toolchain
-            .compile(&ir, Target::HERE, folder.path())
-            .map_err(|error| failed(error.to_string()))?;
+        let translation = Translation::new(&module, Settings::here(self.bounds))?;
+        let folder = tempfile::tempdir().map_err(|error| PrepareError::Compiler(error.to_string()))?;
+        let object = self.toolchain.compile(&translation, folder.path())?;
         Ok(image::pack(bytes, &object)?)
     }
 }
@@ -135,6 +128,15 @@ impl From<Refusal> for PrepareError {
         match refusal {
             Refusal::Malformed(reason) => Self::Malformed(reason),
             Refusal::Unsupported(reason) => Self::Unsupported(reason),
+        }
+    }
+}
+
+impl From<ToolError> for PrepareError {
+    fn from(error: ToolError) -> Self {
+        match error {
+            ToolError::Code(refusal) => refusal.into(),
+            other => Self::Compiler(other.to_string()),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What tests run modules with.
 
 use crate::{
-    Bounds, Target, Toolchain,
+    Bounds, Toolchain,
     instance::{External, Image, Instance, InstanceError},
     layout::{self, Builtin, FunctionReference, Trap},
     object::Object,
     plan::{Plan, Slot, slot},
-    translate::{self, Module, Refusal, Settings},
+    translate::{Module, Refusal, Settings, Translation},
 };
 use fiber::{Event, Fiber, Stack};
 use std::{io::Write as _, sync::Arc};
@@ -26,21 +26,25 @@ pub(crate) fn toolchain() -> Option<Toolchain> {
 }
 
 pub(crate) fn compile(bytes: &[u8], bounds: Bounds, toolchain: &Toolchain) -> Result<Image, Refusal> {
+    compile_with(bytes, Settings::here(bounds), toolchain)
+}
+
+pub(crate) fn compile_with(
+    bytes: &[u8],
+    settings: Settings,
+    toolchain: &Toolchain,
+) -> Result<Image, Refusal> {
     let module = Module::read(bytes)?;
     let plan = Plan::new(&module)?;
-    let settings = Settings {
-        bounds,
-        target: Target::HERE,
-    };
-    let ir = translate::translate(&module, settings)?;
+    let translation = Translation::new(&module, settings)?;
     let folder = tempfile::tempdir().unwrap();
     let object = toolchain
-        .compile(&ir, Target::HERE, folder.path())
+        .compile(&translation, folder.path())
         .unwrap_or_else(|error| panic!("{error}"));
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&object).unwrap();
     let object = Object::load(&file, 0, &object, plan.functions.len() + plan.entries).unwrap();
-    Ok(Image::new(plan, object, bounds, true).unwrap())
+    Ok(Image::new(plan, object, settings.bounds, true).unwrap())
 }
 
 /// Bytes that a value of this type takes of a slot.

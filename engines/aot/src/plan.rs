@@ -125,7 +125,7 @@ impl Plan {
                 .tables
                 .iter()
                 .map(|table| Ok((table.kind, optional(&table.init)?)))
-                .collect::<Result<_, _>>()?,
+                .collect::<Result<_, Refusal>>()?,
             imported_tables: module.imported_tables,
             memory: module.memory,
             imported_memory: module.imported_memory,
@@ -133,7 +133,7 @@ impl Plan {
                 .globals
                 .iter()
                 .map(|global| Ok((global.kind, optional(&global.init)?)))
-                .collect::<Result<_, _>>()?,
+                .collect::<Result<_, Refusal>>()?,
             imported_globals: module.imported_globals,
             data: data(module)?,
             elements: elements(module)?,
@@ -199,15 +199,12 @@ fn elements(module: &Module<'_>) -> Result<Box<[Segment<Expression>]>, Refusal> 
         let content = match element.items.clone() {
             ElementItems::Functions(functions) => functions
                 .into_iter()
-                .map(|function| {
-                    let function = function.map_err(malformed)?;
-                    Ok([Step::Function(place(module, function))].into())
-                })
+                .map(|function| Ok([Step::Function(place(module, function?))].into()))
                 .collect::<Result<_, Refusal>>()?,
             ElementItems::Expressions(_, items) => items
                 .into_iter()
-                .map(|item| expression(module, &item.map_err(malformed)?))
-                .collect::<Result<_, _>>()?,
+                .map(|item| expression(module, &item?))
+                .collect::<Result<_, Refusal>>()?,
         };
         let at = match &element.kind {
             ElementKind::Active {
@@ -225,14 +222,10 @@ fn elements(module: &Module<'_>) -> Result<Box<[Segment<Expression>]>, Refusal> 
     segments.collect()
 }
 
-fn malformed(error: wasmparser::BinaryReaderError) -> Refusal {
-    Refusal::Malformed(error.to_string())
-}
-
 fn expression(module: &Module<'_>, expression: &ConstExpr<'_>) -> Result<Expression, Refusal> {
     let mut steps = Vec::new();
     for operator in expression.get_operators_reader() {
-        steps.push(match operator.map_err(malformed)? {
+        steps.push(match operator? {
             Operator::I32Const { value } => Step::Constant(slot(&value.to_le_bytes())),
             Operator::I64Const { value } => Step::Constant(slot(&value.to_le_bytes())),
             Operator::F32Const { value } => Step::Constant(slot(&value.bits().to_le_bytes())),

@@ -1,7 +1,8 @@
 //! LLVM as it is installed here.
 
-use crate::translate::Target;
+use crate::translate::{Refusal, Target, Translation};
 use confine::Programs;
+use parking_lot::Mutex;
 use std::{
     env,
     ffi::OsStr,
@@ -9,12 +10,38 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
 };
 
 /// The oldest LLVM whose IR this is.
 const OLDEST: u32 = 16;
 /// Newer ones than this are tried by the name without a version.
 const NEWEST: u32 = 24;
+
+/// What clang is told that compiles IR.
+const COMPILE: [&str; 12] = [
+    "-x",
+    "ir",
+    "-",
+    "-O3",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-Wno-override-module",
+    // What LLVM may make of loops, but for what there is in `library`.
+    "-fno-builtin-strlen",
+    "-fno-builtin-wcslen",
+    "-fno-builtin-bcmp",
+    "-fno-builtin-memcmp",
+    "-fno-builtin-bzero",
+];
+/// What clang is told that links.
+const LINK: [&str; 4] = [
+    "-shared",
+    "-nostdlib",
+    "-fuse-ld=lld",
+    "-Wl,--no-undefined,-z,noexecstack,-z,separate-code,-z,norelro,--hash-style=gnu,--build-id=none",
+];
 
 /// A compiler of LLVM's IR.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +51,11 @@ pub struct Toolchain {
     version: String,
 }
 
-/// Why a piece of IR was not compiled.
+/// Why code was not compiled.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ToolError {
+    #[error(transparent)]
+    Code(#[from] Refusal),
     #[error("{}: {error}", clang.display())]
     Start { clang: PathBuf, error: io::Error },
     #[error("clang failed: {0}")]
@@ -114,49 +143,81 @@ impl Toolchain {
         Ok(needs)
     }
 
-    /// A shared object of this IR, in a folder for what is needed meanwhile.
-    pub(crate) fn compile(&self, ir: &str, target: Target, folder: &Path) -> Result<Vec<u8>, ToolError> {
+    /// A shared object of this code, in a folder for what is needed meanwhile. As many pieces at once as there are processors.
+    pub(crate) fn compile(&self, code: &Translation<'_, '_>, folder: &Path) -> Result<Vec<u8>, ToolError> {
         let out = folder.join("code.so");
+        if code.pieces() == 1 {
+            let mut command = self.compiler(code.target(), folder);
+            self.run(command.args(LINK).arg("-o").arg(&out), &code.piece(0)?)?;
+        } else {
+            let objects: Vec<_> = (0..code.pieces())
+                .map(|piece| folder.join(format!("{piece}.o")))
+                .collect();
+            let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+            let work = || {
+                loop {
+                    let piece = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(object) = objects.get(piece) else { break };
+                    let mut command = self.compiler(code.target(), folder);
+                    command.args(["-c", "-o"]).arg(object);
+                    let done = code
+                        .piece(piece)
+                        .map_err(ToolError::from)
+                        .and_then(|ir| self.run(&mut command, &ir));
+                    if let Err(error) = done {
+                        // The others would be for nothing.
+                        next.store(objects.len(), Ordering::Relaxed);
+                        failed.lock().get_or_insert(error);
+                    }
+                }
+            };
+            thread::scope(|scope| {
+                let threads = thread::available_parallelism().map_or(1, usize::from);
+                for _ in 1..threads.min(objects.len()) {
+                    scope.spawn(work);
+                }
+                work();
+            });
+            if let Some(error) = failed.into_inner() {
+                return Err(error);
+            }
+            let mut command = self.command(code.target(), folder);
+            self.run(command.args(LINK).arg("-o").arg(&out).args(&objects), "")?;
+        }
+        fs::read(out).map_err(|error| self.not_started(error))
+    }
+
+    fn command(&self, target: Target, folder: &Path) -> Command {
         let mut command = Command::new(&self.clang);
         command
-            .args(["-x", "ir", "-", "-o"])
-            .arg(&out)
-            .args([
-                "-O3",
-                "-shared",
-                "-fPIC",
-                "-nostdlib",
-                "-fuse-ld=lld",
-                "-ffp-contract=off",
-                "-Wno-override-module",
-                // What LLVM may make of loops, but for what there is in `library`.
-                "-fno-builtin-strlen",
-                "-fno-builtin-wcslen",
-                "-fno-builtin-bcmp",
-                "-fno-builtin-memcmp",
-                "-fno-builtin-bzero",
-                "-Wl,--no-undefined,-z,noexecstack,-z,separate-code,-z,norelro,--hash-style=gnu,--build-id=none",
-            ])
-            .arg(format!("--target={}", target.triple()));
-        if target == Target::HERE {
-            command.arg("-march=native");
-        }
-        command
+            .arg(format!("--target={}", target.triple()))
             .env("TMPDIR", folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let start = |error| ToolError::Start {
-            clang: self.clang.clone(),
-            error,
-        };
-        let mut child = command.spawn().map_err(start)?;
+        command
+    }
+
+    /// Clang, about to compile IR from its standard input.
+    fn compiler(&self, target: Target, folder: &Path) -> Command {
+        let mut command = self.command(target, folder);
+        command.args(COMPILE);
+        if target == Target::HERE {
+            command.arg("-march=native");
+        }
+        command
+    }
+
+    fn run(&self, command: &mut Command, input: &str) -> Result<(), ToolError> {
+        let mut child = command.spawn().map_err(|error| self.not_started(error))?;
         // Clang reads all of it before it writes anything but the first errors.
         let written = child
             .stdin
             .take()
-            .map_or(Ok(()), |mut input| input.write_all(ir.as_bytes()));
-        let output = child.wait_with_output().map_err(start)?;
+            .map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
+        let output = child
+            .wait_with_output()
+            .map_err(|error| self.not_started(error))?;
         if !output.status.success() {
             return Err(ToolError::Failed(format!(
                 "{}: {}",
@@ -164,8 +225,14 @@ impl Toolchain {
                 String::from_utf8_lossy(&output.stderr).trim()
             )));
         }
-        written.map_err(start)?;
-        fs::read(out).map_err(start)
+        written.map_err(|error| self.not_started(error))
+    }
+
+    fn not_started(&self, error: io::Error) -> ToolError {
+        ToolError::Start {
+            clang: self.clang.clone(),
+            error,
+        }
     }
 }
 
@@ -225,6 +292,7 @@ fn major(version: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::translate;
 
     /// What a program says that has the declarations of every module linked into it.
     #[test]
@@ -267,7 +335,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let triple = format!("target triple = \"{}\"\n", Target::HERE.triple());
-        fs::write(path("a.ll"), triple + crate::translate::DECLARATIONS).unwrap();
+        fs::write(
+            path("a.ll"),
+            [&triple, translate::LIBRARY, translate::DECLARATIONS].concat(),
+        )
+        .unwrap();
         fs::write(path("main.c"), PROGRAM).unwrap();
         let built = Command::new(toolchain.clang())
             .args(["-O1", "-fno-builtin", "-Wno-override-module", "-o"])

@@ -1,13 +1,14 @@
-//! Calls whose results do not fit registers.
+//! Calls whose results do not fit registers, and calls between pieces.
 
 use crate::{
     Bounds,
-    machine::{Machine, compile, toolchain},
+    machine::{Machine, compile_with, toolchain},
     plan::{Exported, Slot, slot},
+    translate::{Module, PIECE, Settings, pieces},
 };
 use contract::conformance::guest::wasm;
 use fiber::Thread;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// `$there` and `$back` count down by tail calls, further than any stack is deep, directly and through a table.
 const MODULE: &str = r#"(module
@@ -38,8 +39,16 @@ fn results_that_fit_no_registers_go_through_calls_and_tail_calls() {
     let long = |value: u64| slot(&value.to_le_bytes());
     let six = 6_u128.to_le_bytes();
     let seven = (7_u128 | 7 << 64).to_le_bytes();
-    for bounds in [Bounds::Guard, Bounds::Software] {
-        let image = Arc::new(compile(&module, bounds, &toolchain).unwrap());
+    for (bounds, piece) in [
+        (Bounds::Guard, PIECE),
+        (Bounds::Software, PIECE),
+        (Bounds::Guard, 1),
+    ] {
+        let settings = Settings {
+            piece,
+            ..Settings::here(bounds)
+        };
+        let image = Arc::new(compile_with(&module, settings, &toolchain).unwrap());
         let mut machine = Machine::new();
         machine.instantiate(&image, &[]).unwrap();
         for (name, from, sum) in [("tail", 0.5, 1_000_000.5), ("twice", 0.5, 1_000_104.0)] {
@@ -60,7 +69,31 @@ fn results_that_fit_no_registers_go_through_calls_and_tail_calls() {
                 seven,
                 slot(&8_u32.to_le_bytes()),
             ];
-            assert_eq!(results, wanted, "{name} with {bounds:?}");
+            assert_eq!(results, wanted, "{name} with {settings:?}");
         }
     }
+}
+
+#[test]
+fn a_piece_shares_what_others_use_and_nothing_else() {
+    let bytes = wasm(MODULE);
+    let module = Module::read(&bytes).unwrap();
+    let divided = |size| {
+        let pieces = pieces::divide(&module, size).unwrap().into_iter();
+        let numbers = |numbers: BTreeSet<u32>| numbers.into_iter().collect::<Vec<_>>();
+        pieces
+            .map(|piece| (piece.functions, numbers(piece.shared), numbers(piece.foreign)))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(divided(PIECE), [(0..4, vec![], vec![])]);
+    // Tables and exports refer to all four, and the first piece has what the loader finds; each but the first calls `$there`.
+    assert_eq!(
+        divided(1),
+        [
+            (0..1, vec![0], vec![1, 2, 3]),
+            (1..2, vec![1], vec![0]),
+            (2..3, vec![2], vec![0]),
+            (3..4, vec![3], vec![0]),
+        ]
+    );
 }

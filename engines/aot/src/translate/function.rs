@@ -113,7 +113,12 @@ impl<'m, 'a> Function<'m, 'a> {
         }
     }
 
-    pub(super) fn translate(mut self, body: &FunctionBody<'_>, out: &mut String) -> wasmparser::Result<()> {
+    pub(super) fn translate(
+        mut self,
+        linkage: &str,
+        body: &FunctionBody<'_>,
+        out: &mut String,
+    ) -> wasmparser::Result<()> {
         let kind = self.module.type_of(self.index).clone();
         self.declare(&kind, body)?;
         let operators = body
@@ -139,7 +144,7 @@ impl<'m, 'a> Function<'m, 'a> {
                 self.place(label);
             }
         }
-        self.write(&kind, out);
+        self.write(linkage, &kind, out);
         Ok(())
     }
 
@@ -172,11 +177,11 @@ impl<'m, 'a> Function<'m, 'a> {
         &self.locals
     }
 
-    fn write(self, kind: &FuncType, out: &mut String) {
+    fn write(self, linkage: &str, kind: &FuncType, out: &mut String) {
         let (index, results, parameters) = (self.index, results(kind), parameters(kind));
         let _ = writeln!(
             out,
-            "define internal {} {results} @f{index}({parameters}) #0 {{",
+            "define {linkage} {} {results} @f{index}({parameters}) #0 {{",
             self.module.convention()
         );
         if self.uses_memory {

@@ -18,6 +18,7 @@ mod function;
 mod memory;
 mod module;
 mod numeric;
+mod pieces;
 mod reference;
 mod simd;
 mod widen;
@@ -28,8 +29,10 @@ mod calls;
 mod loops;
 
 pub(crate) use module::{Module, Refusal, SIGNED_PAGES, signed_addresses};
+pub(crate) use pieces::PIECE;
 
-use crate::layout::{self, SLOT};
+use crate::layout::{self, Offsets, SLOT};
+use pieces::Piece;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use wasmparser::{FuncType, ValType};
@@ -190,26 +193,82 @@ fn parameters(kind: &FuncType) -> String {
 pub(crate) struct Settings {
     pub(crate) bounds: Bounds,
     pub(crate) target: Target,
+    /// Bytes of Wasm code that go into one piece, or hardly more.
+    pub(crate) piece: usize,
 }
 
-/// The whole module as LLVM IR.
-pub(crate) fn translate(module: &Module<'_>, settings: Settings) -> Result<String, Refusal> {
-    refuse_collisions(module)?;
-    let offsets = module.offsets()?;
-    let mut text = prelude(settings.target);
-    for (index, body) in (module.imported_functions..).zip(&module.bodies) {
-        let function = function::Function::new(module, &offsets, settings, index);
-        function
-            .translate(body, &mut text)
-            .map_err(|error| Refusal::Malformed(error.to_string()))?;
+impl Settings {
+    /// For this process.
+    pub(crate) fn here(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            target: Target::HERE,
+            piece: PIECE,
+        }
     }
-    for import in 0..module.imported_functions {
-        host_call(module, import, &mut text);
+}
+
+/// A module on its way to LLVM IR, in one or several pieces, of which each becomes an object.
+pub(crate) struct Translation<'m, 'a> {
+    module: &'m Module<'a>,
+    offsets: Offsets,
+    settings: Settings,
+    pieces: Vec<Piece>,
+}
+
+impl<'m, 'a> Translation<'m, 'a> {
+    pub(crate) fn new(module: &'m Module<'a>, settings: Settings) -> Result<Self, Refusal> {
+        refuse_collisions(module)?;
+        Ok(Self {
+            module,
+            offsets: module.offsets()?,
+            settings,
+            pieces: pieces::divide(module, settings.piece)?,
+        })
     }
-    let entries = entries(module, &mut text);
-    image(module, &entries, &mut text);
-    text.push_str(DECLARATIONS);
-    Ok(text)
+
+    pub(crate) fn target(&self) -> Target {
+        self.settings.target
+    }
+
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// The LLVM IR of a piece.
+    pub(crate) fn piece(&self, index: usize) -> Result<String, Refusal> {
+        let (module, piece) = (self.module, &self.pieces[index]);
+        let mut text = prelude(self.settings.target);
+        for index in piece.functions.clone() {
+            let linkage = match piece.shared.contains(&index) {
+                true => "hidden",
+                false => "internal",
+            };
+            let body = &module.bodies[(index - module.imported_functions) as usize];
+            function::Function::new(module, &self.offsets, self.settings, index)
+                .translate(linkage, body, &mut text)?;
+        }
+        for index in &piece.foreign {
+            let kind = module.type_of(*index);
+            let _ = writeln!(
+                text,
+                "declare hidden {} {} @f{index}({}) #0",
+                module.convention(),
+                results(kind),
+                parameters(kind)
+            );
+        }
+        if index == 0 {
+            for import in 0..module.imported_functions {
+                host_call(module, import, &mut text);
+            }
+            let entries = entries(module, &mut text);
+            image(module, &entries, &mut text);
+            text.push_str(LIBRARY);
+        }
+        text.push_str(DECLARATIONS);
+        Ok(text)
+    }
 }
 
 /// Two types with the same number would be one to an indirect call.
@@ -228,7 +287,10 @@ fn refuse_collisions(module: &Module<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// What every piece has.
 pub(crate) const DECLARATIONS: &str = include_str!("declarations.ll");
+/// What one piece has.
+pub(crate) const LIBRARY: &str = include_str!("library.ll");
 
 fn prelude(target: Target) -> String {
     format!("target triple = \"{}\"\n", target.triple())

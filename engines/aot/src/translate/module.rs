@@ -21,6 +21,12 @@ pub(crate) enum Refusal {
     Unsupported(String),
 }
 
+impl From<wasmparser::BinaryReaderError> for Refusal {
+    fn from(error: wasmparser::BinaryReaderError) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}
+
 /// A function that a module has: its type, and its place among those that are referred to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
@@ -71,8 +77,7 @@ impl<'a> Module<'a> {
             .map_err(|error| refusal(bytes, &error))?;
         let mut module = Self::default();
         for payload in Parser::new(0).parse_all(bytes) {
-            let malformed = |error: wasmparser::BinaryReaderError| Refusal::Malformed(error.to_string());
-            module.section(payload.map_err(malformed)?).map_err(malformed)?;
+            module.section(payload?)?;
         }
         module.refer()?;
         Ok(module)
@@ -191,24 +196,23 @@ impl<'a> Module<'a> {
             .filter_map(|global| global.init.clone())
             .collect();
         expressions.extend(self.tables.iter().filter_map(|table| table.init.clone()));
-        let malformed = |error: wasmparser::BinaryReaderError| Refusal::Malformed(error.to_string());
         for element in &self.elements {
             match element.items.clone() {
                 ElementItems::Functions(functions) => {
                     for function in functions {
-                        referred.insert(function.map_err(malformed)?);
+                        referred.insert(function?);
                     }
                 }
                 ElementItems::Expressions(_, items) => {
                     for item in items {
-                        expressions.push(item.map_err(malformed)?);
+                        expressions.push(item?);
                     }
                 }
             }
         }
         for expression in expressions {
             for operator in expression.get_operators_reader() {
-                if let Operator::RefFunc { function_index } = operator.map_err(malformed)? {
+                if let Operator::RefFunc { function_index } = operator? {
                     referred.insert(function_index);
                 }
             }
