@@ -91,7 +91,6 @@ impl Function<'_, '_> {
             Operator::Loop { blockty } => self.open(Kind::Loop, blockty),
             Operator::If { blockty } => {
                 let condition = self.pop();
-                self.needed(&condition.loads);
                 let whether = self.truth(&condition);
                 let (then, other) = (self.label(), self.label());
                 self.open(Kind::If(other, Vec::new()), blockty);
@@ -118,7 +117,6 @@ impl Function<'_, '_> {
             }
             Operator::BrIf { relative_depth } => {
                 let condition = self.pop();
-                self.needed(&condition.loads);
                 let whether = self.truth(&condition);
                 self.settle();
                 let target = self.carry(relative_depth);
@@ -130,8 +128,9 @@ impl Function<'_, '_> {
             }
             Operator::BrTable { ref targets } => self.switch(targets),
             Operator::Return => {
-                self.settle();
                 let outermost = u32::try_from(self.controls.len() - 1).unwrap_or(0);
+                self.returns(self.controls[0].results.len());
+                self.settle();
                 let target = self.carry(outermost);
                 self.jump(target);
             }
@@ -243,6 +242,9 @@ impl Function<'_, '_> {
     /// What is on the stack goes where the block leaves its results.
     fn fall_to_the_end(&mut self, control: &Control) {
         if self.unreachable.is_none() {
+            if self.controls.is_empty() {
+                self.returns(control.results.len());
+            }
             self.settle();
             let values = self.pop_many(control.results.len());
             self.keep(&values, &control.left);
@@ -301,7 +303,6 @@ impl Function<'_, '_> {
 
     fn switch(&mut self, targets: &wasmparser::BrTable<'_>) {
         let index = self.pop();
-        self.needed(&index.loads);
         self.settle();
         // Validation has read the targets.
         let depths: Vec<u32> = targets.targets().filter_map(Result::ok).collect();
@@ -331,9 +332,22 @@ impl Function<'_, '_> {
         }
     }
 
+    /// These topmost values are about to be the function's results.
+    fn returns(&mut self, count: usize) {
+        let values = self.stack.iter().rev().take(count);
+        let loads: Vec<u32> = values.flat_map(|value| value.loads.clone()).collect();
+        self.needed(&loads);
+    }
+
     /// Returns what is on the stack.
     fn give_back(&mut self, kinds: &[ValType]) {
         let values = self.pop_many(kinds.len());
+        if self.forces_results {
+            // The caller may have no use for them.
+            for value in &values {
+                self.force(value);
+            }
+        }
         match values.as_slice() {
             [] => self.line("ret void"),
             several if self.returns_in_memory => {
@@ -399,7 +413,6 @@ impl Function<'_, '_> {
             let _ = write!(list, ", ptr {left}");
         }
         for argument in &arguments {
-            self.needed(&argument.loads);
             let _ = write!(list, ", {} {argument}", llvm(argument.kind));
         }
         // A callee may leave the guest for good, and a load before it happens before that.
@@ -444,7 +457,6 @@ impl Function<'_, '_> {
     fn call_indirect(&mut self, type_index: u32, table: u32, tail: bool) {
         let kind = self.module.types[type_index as usize].clone();
         let index = self.pop();
-        self.needed(&index.loads);
         let element = self.element(table, &index, Trap::UndefinedElement);
         let address = self.define(format_args!(
             "getelementptr inbounds i8, ptr {element}, i64 {}",

@@ -580,8 +580,8 @@ pub(super) struct Beside {
 }
 
 impl Function<'_, '_> {
-    /// A loop begins with these operators: puts one in front of it that has positions instead of addresses, if there can be one.
-    pub(super) fn count_loop(&mut self, operators: &[Operator<'_>]) -> Option<Beside> {
+    /// A loop begins with these operators, of which the first has this number: puts one in front of it that has positions instead of addresses, if there can be one.
+    pub(super) fn count_loop(&mut self, first: usize, operators: &[Operator<'_>]) -> Option<Beside> {
         let body = body(operators)?;
         let mut turn = Turn::default();
         turn.execute(body, self.local_types())?;
@@ -628,12 +628,12 @@ impl Function<'_, '_> {
         positions.reverse();
         self.loops += 1;
         self.positions = positions;
-        for operator in &body[..body.len() - 1] {
+        for (at, operator) in (first..).zip(&body[..body.len() - 1]) {
+            self.at = at;
             self.operator(operator);
         }
         self.positions.clear();
-        let condition = self.pop();
-        self.needed(&condition.loads);
+        self.pop();
         self.settle();
         self.loops -= 1;
         let next = self.define(format_args!("add nuw nsw i64 {now}, 1"));

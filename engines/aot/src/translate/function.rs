@@ -1,6 +1,6 @@
 //! One function on its way into LLVM IR: its operand stack, its locals, and which loads have to happen.
 
-use super::{Module, Settings, control::Control, llvm, parameters, results};
+use super::{Module, Settings, control::Control, llvm, needs::Record, parameters, results};
 use crate::layout::{Offsets, Trap};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -72,8 +72,14 @@ pub(super) struct Function<'m, 'a> {
     local_loads: BTreeMap<u32, Vec<u32>>,
     /// See [`super::returns_in_memory`].
     pub(super) returns_in_memory: bool,
-    /// Locals that are read anywhere.
-    read: BTreeSet<u32>,
+    /// Which of the function's operators is being translated.
+    pub(super) at: usize,
+    /// What locals are for, while the function is translated for the first of two times.
+    pub(super) record: Option<Record>,
+    /// Operators after which a load may be lost that is assigned to a local; see [`super::needs`].
+    uncertain: BTreeSet<usize>,
+    /// It has loops whose loads end in its results.
+    pub(super) forces_results: bool,
     /// Loads of this straight piece of code that nothing is known to need yet, with their values.
     pending: BTreeMap<u32, Value>,
     /// Loops around.
@@ -103,7 +109,10 @@ impl<'m, 'a> Function<'m, 'a> {
             locals: Vec::new(),
             returns_in_memory: super::returns_in_memory(module.type_of(index)),
             local_loads: BTreeMap::new(),
-            read: BTreeSet::new(),
+            at: 0,
+            record: None,
+            uncertain: BTreeSet::new(),
+            forces_results: false,
             pending: BTreeMap::new(),
             loops: 0,
             traps: BTreeMap::new(),
@@ -120,23 +129,46 @@ impl<'m, 'a> Function<'m, 'a> {
         out: &mut String,
     ) -> wasmparser::Result<()> {
         let kind = self.module.type_of(self.index).clone();
-        self.declare(&kind, body)?;
         let operators = body
             .get_operators_reader()?
             .into_iter()
             .collect::<wasmparser::Result<Vec<_>>>()?;
-        for operator in &operators {
-            if let Operator::LocalGet { local_index } = operator {
-                self.read.insert(*local_index);
+        let loops = operators
+            .iter()
+            .any(|operator| matches!(operator, Operator::Loop { .. }));
+        if loops && self.settings.bounds == super::Bounds::Guard {
+            self.forces_results = true;
+            let mut first = Self::new(self.module, self.offsets, self.settings, self.index);
+            first.forces_results = true;
+            first.record = Some(Record::new());
+            first.text(&kind, body, &operators)?;
+            if let Some(record) = first.record {
+                self.uncertain = record.uncertain(first.locals.len());
             }
         }
+        self.text(&kind, body, &operators)?;
+        self.write(linkage, &kind, out);
+        Ok(())
+    }
+
+    fn text(
+        &mut self,
+        kind: &FuncType,
+        body: &FunctionBody<'_>,
+        operators: &[Operator<'_>],
+    ) -> wasmparser::Result<()> {
+        self.declare(kind, body)?;
         self.begin(kind.results());
         let mut join = None;
         for (index, operator) in operators.iter().enumerate() {
-            if matches!(operator, Operator::Loop { .. }) && self.unreachable.is_none() {
-                let beside = self.count_loop(&operators[index + 1..]);
+            if matches!(operator, Operator::Loop { .. })
+                && self.unreachable.is_none()
+                && self.record.is_none()
+            {
+                let beside = self.count_loop(index + 1, &operators[index + 1..]);
                 join = beside.and_then(|beside| Some((index + beside.length, beside.join?)));
             }
+            self.at = index;
             self.operator(operator);
             // The branch that ends the loop: the one beside it leads to where this one does.
             if let Some((_, label)) = join.take_if(|(branch, _)| *branch == index) {
@@ -144,7 +176,6 @@ impl<'m, 'a> Function<'m, 'a> {
                 self.place(label);
             }
         }
-        self.write(linkage, &kind, out);
         Ok(())
     }
 
@@ -203,7 +234,11 @@ impl<'m, 'a> Function<'m, 'a> {
     // --- writing ---
 
     pub(super) fn line(&mut self, line: impl Display) {
+        let begin = self.text.len();
         let _ = writeln!(self.text, "  {line}");
+        if let Some(record) = &mut self.record {
+            record.line(self.text[begin..].trim_ascii());
+        }
     }
 
     /// An instruction with a result.
@@ -229,6 +264,9 @@ impl<'m, 'a> Function<'m, 'a> {
 
     pub(super) fn place(&mut self, label: u32) {
         let _ = writeln!(self.text, "b{label}:");
+        if let Some(record) = &mut self.record {
+            record.begin(label);
+        }
     }
 
     /// The linear memory's first byte.
@@ -249,6 +287,8 @@ impl<'m, 'a> Function<'m, 'a> {
 
     /// Goes on only if the condition does not hold.
     pub(super) fn trap_if(&mut self, condition: &Text, trap: Trap) {
+        // A load before it happens before it traps, and so do those for this condition, which may be known without them.
+        self.settle();
         let trap = self.trap_label(trap);
         let on = self.label();
         self.line(format_args!(
@@ -295,8 +335,9 @@ impl<'m, 'a> Function<'m, 'a> {
     // LLVM deletes a load whose value nobody uses, and moves one to the only branch that uses it. In `guard` mode its trap would
     // go with it. A load is forced by a use that LLVM cannot see through, which costs a register and keeps a loop from being
     // vectorised. So in loops, where that matters, those are left alone whose value goes, within the same straight piece of code and
-    // with all of its bits, into something that stays: a store, a branch, a call, a local that is read somewhere. Outside of loops, and
-    // of less than four bytes, all are forced.
+    // with all of its bits, into something that stays: a store, or a local from which it is certain to go there ([`super::needs`]). Not a branch, whose
+    // ways may come to the same; nor a call, whose function may not look; nor a global, of which LLVM keeps what it has last. Outside of
+    // loops, and of less than four bytes, all are forced.
 
     /// A value was loaded.
     pub(super) fn loaded(&mut self, kind: ValType, text: Text, address: Vec<u32>) {
@@ -308,6 +349,7 @@ impl<'m, 'a> Function<'m, 'a> {
         if self.settings.bounds == super::Bounds::Guard {
             if self.loops == 0 {
                 self.force(&value);
+                self.needed(&address);
             } else if let Text::Register(number) = value.text {
                 self.pending.insert(number, value.clone());
                 value.loads.push(number);
@@ -334,6 +376,9 @@ impl<'m, 'a> Function<'m, 'a> {
         for load in loads {
             self.pending.remove(load);
         }
+        if let Some(record) = &mut self.record {
+            record.used(loads);
+        }
     }
 
     /// Nothing needs these any more, or not all of their bits: LLVM makes narrower loads of such.
@@ -342,6 +387,17 @@ impl<'m, 'a> Function<'m, 'a> {
             if let Some(value) = self.pending.remove(load) {
                 self.force(&value);
             }
+        }
+        if let Some(record) = &mut self.record {
+            record.lost(loads);
+        }
+    }
+
+    /// Of values of which an instruction may make the same whatever they are, if they are one.
+    pub(super) fn dropped_if_same(&mut self, a: &Value, b: &Value) {
+        if a.loads.iter().any(|load| b.loads.contains(load)) {
+            self.dropped(&a.loads);
+            self.dropped(&b.loads);
         }
     }
 
@@ -390,15 +446,20 @@ impl<'m, 'a> Function<'m, 'a> {
                 let (kind, whether) = (a.kind, self.truth(&condition));
                 let llvm = llvm(kind);
                 let text = self.define(format_args!("select i1 {whether}, {llvm} {a}, {llvm} {b}"));
-                // Only one of the two is used.
-                self.dropped(&a.loads);
-                self.dropped(&b.loads);
-                self.push_with(kind, text, condition.loads);
+                // Only one of the two is used, and none of the condition if they are the same.
+                for value in [a, b, condition] {
+                    self.dropped(&value.loads);
+                }
+                self.push(kind, text);
             }
             Operator::LocalGet { local_index } => {
                 let kind = self.locals[local_index as usize];
                 let text = self.define(format_args!("load {}, ptr %l{local_index}", llvm(kind)));
-                let loads = self.local_loads.get(&local_index).cloned().unwrap_or_default();
+                let mut loads = self.local_loads.get(&local_index).cloned().unwrap_or_default();
+                if let (Some(record), Text::Register(register)) = (&mut self.record, &text) {
+                    record.read(*register, local_index);
+                    loads.push(*register);
+                }
                 self.push_with(kind, text, loads);
             }
             Operator::LocalSet { local_index } => {
@@ -425,7 +486,7 @@ impl<'m, 'a> Function<'m, 'a> {
                     "store {} {value}, ptr {address}, align 8{metadata}",
                     llvm(kind)
                 ));
-                self.needed(&value.loads);
+                self.dropped(&value.loads);
             }
             _ => return false,
         }
@@ -434,8 +495,13 @@ impl<'m, 'a> Function<'m, 'a> {
 
     fn set_local(&mut self, local: u32, value: &Value) {
         self.line(format_args!("store {} {value}, ptr %l{local}", llvm(value.kind)));
-        if self.read.contains(&local) {
-            self.needed(&value.loads);
+        match &mut self.record {
+            Some(record) => {
+                let loaded = value.loads.iter().any(|load| self.pending.contains_key(load));
+                record.assign(local, &value.loads, self.at, loaded);
+            }
+            None if !self.uncertain.contains(&self.at) => self.needed(&value.loads),
+            None => {}
         }
         self.local_loads.insert(local, value.loads.clone());
     }

@@ -95,8 +95,6 @@ impl Function<'_, '_> {
 
     /// The address of a range, which is checked in every mode: it may be longer than what guards a memory.
     fn range(&mut self, from: &Value, length: &Value) -> Text {
-        self.needed(&from.loads);
-        self.needed(&length.loads);
         let (wide, length) = (self.wide(from), self.wide(length));
         let end = self.define(format_args!("add nuw nsw i64 {wide}, {length}"));
         let bytes = self.bytes();

@@ -17,6 +17,7 @@ mod counted;
 mod function;
 mod memory;
 mod module;
+mod needs;
 mod numeric;
 mod pieces;
 mod reference;

@@ -161,6 +161,7 @@ impl Function<'_, '_> {
             self.dropped(&a.loads);
             self.dropped(&b.loads);
         }
+        self.dropped_if_same(&a, &b);
         self.answer(&is, Self::both(a, b));
     }
 
@@ -192,6 +193,9 @@ impl Function<'_, '_> {
         if matches!(how, "and" | "or" | "mul") && (a.is_constant() || b.is_constant()) {
             self.dropped(&a.loads);
             self.dropped(&b.loads);
+        }
+        if matches!(how, "sub" | "xor") {
+            self.dropped_if_same(&a, &b);
         }
         self.push_with(kind, text, Self::both(a, b));
     }

@@ -103,6 +103,9 @@ impl Function<'_, '_> {
         let (b, a) = (self.pop(), self.pop());
         let (first, second) = (self.shaped(&a, shape), self.shaped(&b, shape));
         let text = how(self, &first, &second);
+        if shape.lane.starts_with('i') {
+            self.dropped_if_same(&a, &b);
+        }
         self.push_shaped(shape, text, Self::both(a, b));
     }
 
