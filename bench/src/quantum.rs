@@ -1,14 +1,16 @@
 //! What a quantum costs guests that compute, and how late a guest is ended that spins.
 //!
-//! Two sandboxes of one module take turns on one core until both have ended, once with turns of a quantum, which a ticker on
-//! another core ends, and once with turns that nobody ends. The difference in the core's CPU time is what being interrupted,
-//! changing over and finding the caches used costs. A spinning guest has one turn that ends at its limit, of which the ticker tells it
-//! as a node's does, and is then dropped.
+//! Sandboxes of one module take turns on one core until all have ended, once with turns of a quantum, which a ticker on
+//! another core ends, and once with turns that nobody ends. The difference in the core's CPU time is what being interrupted
+//! and changing over costs; and, where there are several, finding the caches used. In the same rounds native code that only computes gets as many of
+//! the same signals, and goes on at once: what that costs is the kernel's, and the rest of a preemption is ours. A spinning guest has one turn that
+//! ends at its limit, of which the ticker tells it as a node's does, and is then dropped.
 
 use crate::{
     machine,
     sandbox::{Answer, Isolation, Module, Sink, grant, head},
     statistics::{Summary, Times},
+    work,
 };
 use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
@@ -18,7 +20,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     task::Waker,
     thread,
@@ -36,6 +38,12 @@ pub(crate) struct Options {
     /// How long a turn is, in microseconds.
     #[arg(long, default_value_t = 1000)]
     quantum: u64,
+    /// Sandboxes that take turns.
+    #[arg(long, default_value_t = 1)]
+    guests: u64,
+    /// Signals that native code gets in each round.
+    #[arg(long, default_value_t = 0)]
+    signals: u32,
     /// Pairs of runs: with turns, and without.
     #[arg(long, default_value_t = 10)]
     rounds: u32,
@@ -54,12 +62,14 @@ pub(crate) struct Options {
 
 #[derive(Serialize)]
 pub(crate) struct Report {
-    /// CPU time of two guests that nobody interrupts, for each round.
+    /// CPU time of guests that nobody interrupts, for each round.
     alone_us: Vec<f64>,
     /// The same with turns.
     turns_us: Vec<f64>,
-    /// How often they were preempted, in all.
-    preemptions: u64,
+    /// How often they were preempted in each.
+    preemptions: Vec<u64>,
+    /// What a signal costs native code, for each round.
+    signal_us: Vec<f64>,
     /// How long after its limit a guest that spins had ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     late_us: Option<Summary>,
@@ -109,22 +119,27 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let mut report = Report {
             alone_us: Vec::new(),
             turns_us: Vec::new(),
-            preemptions: 0,
+            preemptions: Vec::new(),
+            signal_us: Vec::new(),
             late_us: None,
             kills: 0,
             too_late: 0,
         };
         let endless = Duration::from_secs(3600);
+        let guests = || (1..=options.guests).map(spawn).collect::<Result<Vec<_>>>();
         for round in 0..=options.rounds {
-            let (alone, _) = in_turn(vec![spawn(1)?, spawn(2)?], endless)?;
+            let (alone, _) = in_turn(guests()?, endless)?;
+            let taking_turns = guests()?;
             on.store(true, Ordering::Relaxed);
-            let (turns, preemptions) = in_turn(vec![spawn(3)?, spawn(4)?], quantum)?;
+            let (turns, preemptions) = in_turn(taking_turns, quantum)?;
             on.store(false, Ordering::Relaxed);
+            let signal = (options.signals > 0).then(|| signal(options.signals, quantum, options.ticker));
             // The first round is the warm-up.
             if round > 0 {
                 report.alone_us.push(alone.as_secs_f64() * 1e6);
                 report.turns_us.push(turns.as_secs_f64() * 1e6);
-                report.preemptions += preemptions;
+                report.preemptions.push(preemptions);
+                report.signal_us.extend(signal);
             }
         }
         Ok(report)
@@ -183,6 +198,42 @@ fn in_turn(mut sandboxes: Vec<Box<dyn Sandbox>>, quantum: Duration) -> Result<(D
     Ok((machine::own_cpu_time().saturating_sub(begin), preemptions))
 }
 
+/// What one of so many signals costs that interrupt native code which has nothing to do with them: CPU time in microseconds.
+fn signal(signals: u32, quantum: Duration, ticker: Option<usize>) -> f64 {
+    let this = rustix::thread::gettid().as_raw_nonzero().get();
+    let (stop, sent) = (AtomicBool::new(false), AtomicU32::new(0));
+    let piece = || {
+        let begin = machine::own_cpu_time();
+        std::hint::black_box(work::state(std::hint::black_box(20_000)));
+        machine::own_cpu_time().saturating_sub(begin)
+    };
+    thread::scope(|scope| {
+        let (stop, sent) = (&stop, &sent);
+        let ticking = scope.spawn(move || {
+            if let Some(core) = ticker {
+                // Where it cannot run there, it runs elsewhere.
+                let _ = machine::pin(core);
+            }
+            while !stop.load(Ordering::Relaxed) {
+                thread::park_timeout(quantum);
+                fiber::preempt(this);
+                sent.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let (mut interrupted, mut pieces) = (Duration::ZERO, 0);
+        while sent.load(Ordering::Relaxed) < signals {
+            interrupted += piece();
+            pieces += 1;
+        }
+        let sent = sent.load(Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
+        ticking.thread().unpark();
+        let _ = ticking.join();
+        let alone: Duration = (0..pieces).map(|_| piece()).sum();
+        (interrupted.as_secs_f64() - alone.as_secs_f64()) * 1e6 / f64::from(sent.max(1))
+    })
+}
+
 fn kill(kills: u32, quantum: Duration, spawn: impl Fn(u64) -> Result<Box<dyn Sandbox>>) -> Result<Report> {
     let asked = AtomicBool::new(false);
     let mut late = Times::new()?;
@@ -200,7 +251,8 @@ fn kill(kills: u32, quantum: Duration, spawn: impl Fn(u64) -> Result<Box<dyn San
     Ok(Report {
         alone_us: Vec::new(),
         turns_us: Vec::new(),
-        preemptions: kills.into(),
+        preemptions: Vec::new(),
+        signal_us: Vec::new(),
         late_us: Some(late.summary()),
         kills,
         too_late,

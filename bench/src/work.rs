@@ -12,7 +12,7 @@ pub(crate) fn run(options: &Options) {
 }
 
 /// As in `tests/guests/work.c`.
-fn state(rounds: u64) -> u32 {
+pub(crate) fn state(rounds: u64) -> u32 {
     (0..rounds).fold(2_463_534_242, |mut state: u32, _| {
         state ^= state << 13;
         state ^= state >> 17;
