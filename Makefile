@@ -51,7 +51,7 @@ test: build ## Run all tests: unit, property, conformance, examples, end to end
 	$(XTASK) floors
 
 test-arm: setup-arm ## Run the tests of fibers and of the engine `aot` on 64-bit ARM, in an emulator: WebAssembly's official tests among them
-	cargo test --release $(ON_ARM) --package millpond-fiber --package millpond-fresh --package millpond-engine-aot --lib --test conformance --test escape
+	cargo test --release $(ON_ARM) --package millpond-fiber --package millpond-fresh --package millpond-engine-aot --lib --test escape
 
 test-long: build build/tools/bin/cargo-deny ## The tests that take long, fuzzing, and licences and advisories of dependencies
 	build/tools/bin/cargo-deny check licenses bans sources
