@@ -2,13 +2,18 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench millpond build guests examples demo test test-long lint bench bench-node bench-surface bench-scheduler bench-aot bench-simulation bench-instructions generate docs clean
+.PHONY: help setup setup-bench setup-arm millpond build guests examples demo test test-long test-arm lint bench bench-node bench-surface bench-scheduler bench-aot bench-simulation bench-instructions generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
 XTASK     := target/release/xtask
 # One test program may take ten minutes; one that hangs is killed and fails.
 RUNNER    := --config 'target."cfg(unix)".runner = ["timeout", "--kill-after=10", "600"]'
+# Programs for 64-bit ARM run in an emulator, which keeps a record of each page of address space that was ever mapped: it gets 512 GiB of that,
+# which are used again, for gigabytes of records at most. Compilers in confinement are left out: it has no filters of system calls.
+ARM       := aarch64-unknown-linux-gnu
+EMULATOR  := "timeout", "--kill-after=10", "3600", "qemu-aarch64", "-R", "512G", "-L", "/usr/aarch64-linux-gnu"
+ON_ARM    := --target $(ARM) --config 'target.$(ARM).linker = "aarch64-linux-gnu-gcc"' --config 'target.$(ARM).runner = [$(EMULATOR)]'
 # The Rust examples are guests: a workspace of their own, with a lock file of their own.
 EXAMPLES  := --locked --release --workspace --manifest-path examples/Cargo.toml --target-dir build/examples-target
 
@@ -21,6 +26,9 @@ setup: ## Install what is missing on a Debian machine: clang, wasi-libc, the pin
 setup-bench:
 	@scripts/setup-debian.sh bench
 	@bench/setup
+
+setup-arm:
+	@scripts/setup-debian.sh arm
 
 millpond: setup ## Build the command alone, for those who want to use it: target/release/millpond
 	cargo build --release --workspace --bin millpond
@@ -42,12 +50,16 @@ test: build ## Run all tests: unit, property, conformance, examples, end to end
 	$(WATCHDOG) 120 bench/instructions/run --check
 	$(XTASK) floors
 
+test-arm: setup-arm ## Run the tests of fibers and of the engine `aot` on 64-bit ARM, in an emulator: WebAssembly's official tests among them
+	cargo test --release $(ON_ARM) --package millpond-fiber --package millpond-fresh --package millpond-engine-aot --lib --test escape
+
 test-long: build build/tools/bin/cargo-deny ## The tests that take long, fuzzing, and licences and advisories of dependencies
 	build/tools/bin/cargo-deny check licenses bans sources
 	@if build/tools/bin/cargo-deny fetch db; then build/tools/bin/cargo-deny check advisories; \
 	 else echo "advisories: skipped, because their database cannot be fetched from here"; fi
 	MILLPOND_TEST_LONG=1 cargo test --release --workspace $(RUNNER)
 	fuzz/run 300
+	$(MAKE) --no-print-directory test-arm
 	MILLPOND_TEST_LONG=1 $(WATCHDOG) 9000 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
 
 lint: build ## Check the format, clippy's word, the floors, and that generated files are fresh

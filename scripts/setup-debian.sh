@@ -4,6 +4,7 @@
 #
 #   scripts/setup-debian.sh          what `make demo` and `make test` need
 #   scripts/setup-debian.sh bench    that, and Node and wabt for the peers of `make bench`
+#   scripts/setup-debian.sh arm      that, and what `make test-arm` needs to build for 64-bit ARM and to run it here
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -52,7 +53,12 @@ case ${1-} in
         want wabt wasm2c
         want binutils size
         ;;
-    *) die "unknown word \`$1\`: say nothing, or \`bench\`" ;;
+    arm)
+        want qemu-user qemu-aarch64
+        want gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+        want libc6-dev-arm64-cross /usr/aarch64-linux-gnu/include/stdio.h
+        ;;
+    *) die "unknown word \`$1\`: say nothing, \`bench\` or \`arm\`" ;;
 esac
 
 if [ ${#missing[@]} -gt 0 ]; then
@@ -78,6 +84,13 @@ if ! toolchain_is_here; then
     rustup toolchain install "$channel" --profile minimal --component clippy --component rustfmt \
         --target wasm32-wasip1 --target wasm32-wasip2
     toolchain_is_here || die "Rust $channel is installed but is not what \`rustc\` means here; see \`rustup show\`"
+fi
+
+arm=aarch64-unknown-linux-gnu
+if [ "${1-}" = arm ] && [ ! -d "$(rustc --print target-libdir --target $arm)" ]; then
+    command -v rustup >/dev/null || die "rustup is missing: install it (https://rustup.rs), then call again"
+    say "installing Rust's libraries for $arm"
+    rustup target add $arm
 fi
 
 # --- Python packages of the tests and examples, in a folder of their own; the wheels stay for the template python-http -

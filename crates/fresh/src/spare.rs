@@ -3,10 +3,11 @@
 //! A sandbox that the kernel refuses a map waits and tries again. An allocator cannot, and a process whose allocator is
 //! refused ends. So the pool holds some maps from the start, and gives them up when it first meets the kernel's bound.
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::{
+    mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap},
+    param::page_size,
+};
 use std::{ffi::c_void, ptr};
-
-const PAGE: usize = 4096;
 
 /// Neighbours that differ in their protection, so that the kernel cannot make one map of them.
 pub struct Spare {
@@ -25,14 +26,14 @@ impl Spare {
         let none = ProtFlags::empty();
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping, which nobody knows of.
-        let begin = unsafe { mmap_anonymous(ptr::null_mut(), Self::MAPS * PAGE, none, flags) }.ok()?;
+        let begin = unsafe { mmap_anonymous(ptr::null_mut(), Self::MAPS * page_size(), none, flags) }.ok()?;
         let spare = Self { begin };
         (0..Self::MAPS)
             .step_by(2)
             .all(|page| {
-                let page = spare.begin.wrapping_byte_add(page * PAGE);
+                let page = spare.begin.wrapping_byte_add(page * page_size());
                 // SAFETY: a page of that mapping.
-                unsafe { mprotect(page, PAGE, MprotectFlags::READ) }.is_ok()
+                unsafe { mprotect(page, page_size(), MprotectFlags::READ) }.is_ok()
             })
             .then_some(spare)
     }
@@ -41,7 +42,7 @@ impl Spare {
 impl Drop for Spare {
     fn drop(&mut self) {
         // SAFETY: the mapping is this one's. It goes as a whole, for which the kernel needs no map more.
-        let _ = unsafe { munmap(self.begin, Self::MAPS * PAGE) };
+        let _ = unsafe { munmap(self.begin, Self::MAPS * page_size()) };
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     Aot, Bounds,
     guest::{FirstState, Guest},
     instance::{Image, InstanceError},
-    memory::PAGE as WASM_PAGE,
+    memory::{HOST_PAGE, PAGE},
     object::{Object, ObjectError},
     plan::{Exported, Plan},
     pool::Pool,
@@ -35,7 +35,6 @@ use wasmparser::{Operator, Parser, Payload};
 
 /// Changes with the format, and with what compiled code expects of its context.
 const MAGIC: [u8; 8] = *b"pondaot2";
-const PAGE: usize = 4096;
 
 /// An image and what a command of WASI 0.1 has in it.
 pub(crate) struct Loaded {
@@ -130,7 +129,7 @@ pub(crate) fn pack(module: &[u8], object: &[u8]) -> Result<Vec<u8>, Refusal> {
     out.extend((object.len() as u64).to_le_bytes());
     out.extend(u64::from(sets_tables).to_le_bytes());
     out.extend(module);
-    out.resize(out.len().next_multiple_of(PAGE), 0);
+    out.resize(out.len().next_multiple_of(HOST_PAGE), 0);
     out.extend(object);
     Ok(out)
 }
@@ -162,7 +161,7 @@ fn unpack(bytes: &[u8]) -> Option<Parts<'_>> {
         _ => return None,
     };
     let end = HEAD.checked_add(module)?;
-    let at = end.checked_next_multiple_of(PAGE)?;
+    let at = end.checked_next_multiple_of(HOST_PAGE)?;
     let object = bytes.get(at..).filter(|object| object.len() == length)?;
     Some(Parts {
         module: bytes.get(HEAD..end)?,
@@ -208,7 +207,7 @@ impl Loaded {
 
     /// Bytes of memory that its guests begin with.
     pub(crate) fn initial_memory(&self) -> u64 {
-        self.image.plan.memory.map_or(0, |memory| memory.initial) * WASM_PAGE
+        self.image.plan.memory.map_or(0, |memory| memory.initial) * PAGE
     }
 
     /// A guest that is as new, if one is at hand.

@@ -97,6 +97,16 @@ impl Machine {
         Ok(index)
     }
 
+    /// Drops the newest instance, if it is this one: nothing refers to it.
+    pub(crate) fn forget(&mut self, instance: usize) -> bool {
+        let newest = instance + 1 == self.instances.len();
+        if newest {
+            self.instances.pop();
+            self.blocks.pop();
+        }
+        newest
+    }
+
     /// Calls a function by its place.
     pub(crate) fn call(&mut self, instance: usize, place: u32, arguments: &[Slot]) -> Outcome {
         let (entry, FunctionReference { code, context, .. }) = self.instances[instance].callee(place);

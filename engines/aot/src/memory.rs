@@ -24,8 +24,12 @@ pub(crate) const PAGE: u64 = 64 << 10;
 const RESERVED: u64 = 4 << 30;
 /// and how far below a memory a signed number of 32 bits leads.
 const BELOW: usize = 2 << 30;
-/// Bytes of a page of the processor's.
-pub(crate) const HOST_PAGE: usize = 4096;
+/// Bytes of a page of the processor's: on ARM the largest that a kernel may have chosen.
+pub(crate) const HOST_PAGE: usize = if cfg!(target_arch = "aarch64") {
+    64 << 10
+} else {
+    4096
+};
 /// Bytes of address space that one memory takes.
 pub(crate) const SPACE: usize = BELOW + (RESERVED + GUARD) as usize;
 

@@ -13,6 +13,7 @@ use object::{
 use rustix::{
     fd::AsFd,
     mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap},
+    param,
 };
 use std::{ffi::c_void, ops::Range, ptr};
 
@@ -35,7 +36,11 @@ impl From<object::read::Error> for ObjectError {
 
 /// Address space that an object may have.
 const MOST: u64 = 2 << 30;
-const PAGE: u64 = 4096;
+
+/// Bytes of a page of the host's.
+fn page_size() -> u64 {
+    param::page_size() as u64
+}
 
 /// Compiled code in this process.
 #[derive(Debug)]
@@ -120,7 +125,7 @@ impl Object {
         header: &ProgramHeader64<Le>,
     ) -> Result<(), ObjectError> {
         let address = header.p_vaddr(Le);
-        let page = address & !(PAGE - 1);
+        let page = address & !(page_size() - 1);
         let begin = self.base.wrapping_byte_add(page as usize);
         let in_file = header.p_filesz(Le) + (address - page);
         let in_memory = header.p_memsz(Le) + (address - page);
@@ -131,7 +136,7 @@ impl Object {
         } else {
             ProtFlags::READ | ProtFlags::WRITE
         };
-        let from_file = in_file.next_multiple_of(PAGE);
+        let from_file = in_file.next_multiple_of(page_size());
         // SAFETY: within the mapping that was reserved, as `check` has seen.
         unsafe {
             if header.p_filesz(Le) > 0 {
@@ -147,7 +152,7 @@ impl Object {
                 .map_err(host)?;
             }
             let mapped = if header.p_filesz(Le) > 0 { from_file } else { 0 };
-            let whole = in_memory.next_multiple_of(PAGE);
+            let whole = in_memory.next_multiple_of(page_size());
             if whole > mapped {
                 let rest = begin.wrapping_byte_add(mapped as usize);
                 mmap_anonymous(
@@ -220,8 +225,8 @@ impl Object {
     fn close(&self, checked: &Checked<'_>) -> Result<(), ObjectError> {
         for header in &checked.loads {
             if header.p_flags(Le) & elf::PF_X == 0 {
-                let page = header.p_vaddr(Le) & !(PAGE - 1);
-                let end = (header.p_vaddr(Le) + header.p_memsz(Le)).next_multiple_of(PAGE);
+                let page = header.p_vaddr(Le) & !(page_size() - 1);
+                let end = (header.p_vaddr(Le) + header.p_memsz(Le)).next_multiple_of(page_size());
                 let begin = self.base.wrapping_byte_add(page as usize);
                 // SAFETY: this object's own pages; nobody has a reference to them.
                 unsafe { mprotect(begin, (end - page) as usize, MprotectFlags::READ).map_err(host)? };
@@ -307,12 +312,12 @@ fn check_loads(loads: &[&ProgramHeader64<Le>], bytes: u64) -> Result<u64, Object
         if flags & elf::PF_X != 0 && (flags & elf::PF_W != 0 || in_file != in_memory) {
             return refused("code that is writable");
         }
-        let apart = address & !(PAGE - 1) >= end;
-        let in_place = address % PAGE == offset % PAGE && in_file <= in_memory;
+        let apart = address & !(page_size() - 1) >= end;
+        let in_place = address % page_size() == offset % page_size() && in_file <= in_memory;
         if !apart || !in_place || offset.checked_add(in_file).is_none_or(|end| end > bytes) {
             return Err(ObjectError::Damaged("a segment is not where it says".into()));
         }
-        end = last.next_multiple_of(PAGE);
+        end = last.next_multiple_of(page_size());
     }
     Ok(end)
 }

@@ -91,6 +91,21 @@ impl<'t> Tester<'t> {
         self.machine.instantiate(image, &imports)
     }
 
+    /// The last module's instance goes when another one comes, unless something may refer to it: each takes gigabytes of address space,
+    /// for which emulators of processors need memory.
+    fn forget_last(&mut self) {
+        let Some(last) = self.last else { return };
+        let mut known = self.names.values().chain(self.registered.values());
+        let imports = &self.machine.instances[last].image.plan.imports;
+        let keeps = |kind: &Imported| matches!(kind, Imported::Table(_) | Imported::Global(_));
+        if known.any(|known| *known == last) || imports.iter().any(|import| keeps(&import.kind)) {
+            return;
+        }
+        if self.machine.forget(last) {
+            self.last = None;
+        }
+    }
+
     fn find(&self, name: Option<Id<'_>>) -> usize {
         match name {
             Some(name) => self.names[name.name()],
@@ -143,6 +158,7 @@ impl<'t> Tester<'t> {
             WastDirective::Module(wat) => {
                 let name = wat.name().map(|name| name.name().to_owned());
                 let image = self.image(wat).map_err(|refusal| refusal.to_string())?;
+                self.forget_last();
                 let instance = self.instantiate(&image).map_err(|error| error.to_string())?;
                 self.last = Some(instance);
                 if let Some(name) = name {

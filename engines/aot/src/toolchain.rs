@@ -14,8 +14,8 @@ use std::{
     thread,
 };
 
-/// The oldest LLVM whose IR this is.
-const OLDEST: u32 = 16;
+/// The oldest LLVM whose IR this is. Older ones than 18 do not probe stacks on ARM: a large frame would reach past a stack's guard.
+const OLDEST: u32 = if cfg!(target_arch = "aarch64") { 18 } else { 16 };
 /// Newer ones than this are tried by the name without a version.
 const NEWEST: u32 = 24;
 
@@ -49,6 +49,8 @@ pub struct Toolchain {
     clang: PathBuf,
     /// What it says of itself.
     version: String,
+    /// Whether it runs on a processor of this process's kind, and so can see which one this is.
+    native: bool,
 }
 
 /// Why code was not compiled.
@@ -66,35 +68,44 @@ impl Toolchain {
     /// The newest clang on the path, with its linker. The error says what was looked for.
     pub fn find() -> Result<Self, String> {
         let names = (OLDEST..=NEWEST).rev().map(|version| format!("clang-{version}"));
-        for name in names.chain(["clang".to_owned()]) {
-            let Some(clang) = on_path(OsStr::new(&name)) else {
-                continue;
-            };
-            let Some(version) = version_of(&clang) else {
-                continue;
-            };
-            if major(&version).is_some_and(|major| major >= OLDEST) {
-                return Ok(Self { clang, version });
-            }
-        }
-        Err(format!(
-            "no clang from version {OLDEST} on is on the path: install one with its linker, for example clang-22 and lld-22"
-        ))
+        let clangs = names.chain(["clang".to_owned()]);
+        let found = clangs
+            .filter_map(|name| on_path(OsStr::new(&name)))
+            .filter_map(Self::ask)
+            .find(Self::is_new_enough);
+        found.ok_or_else(|| {
+            format!(
+                "no clang from version {OLDEST} on is on the path: install one with its linker, for example clang-22 and lld-22"
+            )
+        })
     }
 
     /// This clang, with its linker. The error says what is wrong with it.
     pub fn at(clang: &Path) -> Result<Self, String> {
-        let version = version_of(clang).ok_or_else(|| format!("{} does not start", clang.display()))?;
-        if major(&version).is_none_or(|major| major < OLDEST) {
-            let clang = clang.display();
+        let toolchain =
+            Self::ask(clang.to_owned()).ok_or_else(|| format!("{} does not start", clang.display()))?;
+        if !toolchain.is_new_enough() {
+            let (clang, version) = (clang.display(), &toolchain.version);
             return Err(format!(
                 "{clang} is {version}, and clang from version {OLDEST} on is needed"
             ));
         }
-        Ok(Self {
-            clang: clang.to_owned(),
-            version,
+        Ok(toolchain)
+    }
+
+    /// What a program says that is called as a clang.
+    fn ask(clang: PathBuf) -> Option<Self> {
+        let output = Command::new(&clang).arg("--version").output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        Some(Self {
+            clang,
+            version: text.lines().next()?.to_owned(),
+            native: is_native(&text),
         })
+    }
+
+    fn is_new_enough(&self) -> bool {
+        major(&self.version).is_some_and(|major| major >= OLDEST)
     }
 
     /// Where it is.
@@ -202,7 +213,7 @@ impl Toolchain {
     fn compiler(&self, target: Target, folder: &Path) -> Command {
         let mut command = self.command(target, folder);
         command.args(COMPILE);
-        if target == Target::HERE {
+        if target == Target::HERE && self.native {
             command.arg("-march=native");
         }
         command
@@ -277,24 +288,26 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-fn version_of(clang: &Path) -> Option<String> {
-    let output = Command::new(clang).arg("--version").output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    text.lines().next().map(str::to_owned)
-}
-
 /// Of `Debian clang version 22.1.8 (1~deb12u1)`.
 fn major(version: &str) -> Option<u32> {
     let number = version.split("version ").nth(1)?;
     number.split('.').next()?.parse().ok()
 }
 
+/// Of `Target: x86_64-pc-linux-gnu`, what it compiles for unless told, which is what it was built for.
+fn is_native(text: &str) -> bool {
+    let processor = |triple: &str| triple.split('-').next().map(str::to_owned);
+    let own = text.lines().find_map(|line| line.strip_prefix("Target: "));
+    own.is_some_and(|own| processor(own) == processor(Target::HERE.triple()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::translate;
+    use std::ffi::CString;
 
-    /// What a program says that has the declarations of every module linked into it.
+    /// What code says that has the declarations of every module linked into it.
     #[test]
     fn division_of_128_bits_is_right() {
         const PROGRAM: &str = r#"
@@ -313,7 +326,7 @@ mod tests {
                 }
                 return value >> (state >> 57);
             }
-            int main(void) {
+            int check(void) {
                 for (int i = 0; i < 100000; i++) {
                     u128 n = any(), d = any();
                     if (d == 0) d = 1;
@@ -340,10 +353,20 @@ mod tests {
             [&triple, translate::LIBRARY, translate::DECLARATIONS].concat(),
         )
         .unwrap();
-        fs::write(path("main.c"), PROGRAM).unwrap();
+        fs::write(path("check.c"), PROGRAM).unwrap();
+        let library = path("check.so");
         let built = Command::new(toolchain.clang())
-            .args(["-O1", "-fno-builtin", "-Wno-override-module", "-o"])
-            .args([path("main"), path("a.ll"), path("main.c")])
+            .args([
+                "-O1",
+                "-shared",
+                "-fPIC",
+                "-nostdlib",
+                "-fuse-ld=lld",
+                "-fno-builtin",
+            ])
+            .args(["-Wno-override-module", "-o"])
+            .args([&library, &path("a.ll"), &path("check.c")])
+            .arg(format!("--target={}", Target::HERE.triple()))
             .output()
             .unwrap();
         assert!(
@@ -351,7 +374,16 @@ mod tests {
             "{}",
             String::from_utf8_lossy(&built.stderr)
         );
-        assert_eq!(Command::new(path("main")).status().unwrap().code(), Some(0));
+        let library = CString::new(library.into_os_string().into_encoded_bytes()).unwrap();
+        // SAFETY: a library that does nothing when it is loaded, stays loaded, and has this function of this type.
+        let answer = unsafe {
+            let library = libc::dlopen(library.as_ptr(), libc::RTLD_NOW);
+            assert!(!library.is_null());
+            let check = libc::dlsym(library, c"check".as_ptr());
+            assert!(!check.is_null());
+            std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(check)()
+        };
+        assert_eq!(answer, 0);
     }
 
     #[test]
@@ -359,6 +391,18 @@ mod tests {
         assert_eq!(major("Debian clang version 22.1.8 (1~deb12u1)"), Some(22));
         assert_eq!(major("clang version 16.0.6"), Some(16));
         assert_eq!(major("cc (Debian 12.2.0) 12.2.0"), None);
+    }
+
+    #[test]
+    fn a_clang_of_another_processor_is_known() {
+        let says = |triple: &str| {
+            is_native(&format!(
+                "clang version 22.1.8\nTarget: {triple}\nThread model: posix\n"
+            ))
+        };
+        assert!(says(Target::HERE.triple()));
+        assert!(!says("riscv64-unknown-linux-gnu"));
+        assert!(!is_native("clang version 22.1.8"));
     }
 
     #[test]
