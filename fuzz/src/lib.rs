@@ -4,6 +4,7 @@
 //! so a seed that once broke something guards against it in every test run. `fuzz/run` fuzzes for real, with the
 //! workspace's own toolchain; `cargo fuzz run http1` does too, where it and a nightly toolchain are installed.
 
+mod aot;
 // The gateway's property tests check the same, so there is one text of it.
 #[path = "../../crates/gateway/tests/http1/conversation.rs"]
 mod conversation;
@@ -37,6 +38,21 @@ pub fn manifest(input: &[u8]) {
     }
 }
 
+/// A module, or noise that becomes one: the ahead-of-time engine and Wasmtime come to the same results, traps and memory.
+pub fn aot(input: &[u8]) {
+    let Some(oracle) = aot::Oracle::get() else {
+        return;
+    };
+    if let Err(what) = oracle.compare_input(input) {
+        panic!("{what}");
+    }
+}
+
+/// An input of [`aot`] that is much like this one. `None` if that is left to libFuzzer.
+pub fn aot_mutated(input: &[u8], seed: u32) -> Option<Vec<u8>> {
+    aot::mutated(input, seed)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs, path::Path};
@@ -53,6 +69,11 @@ mod tests {
             count += 1;
         }
         assert!(count >= least, "only {count} seeds of {target}");
+    }
+
+    #[test]
+    fn the_seeds_of_aot_hold() {
+        seeds("aot", super::aot, 40);
     }
 
     #[test]

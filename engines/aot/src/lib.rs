@@ -18,10 +18,9 @@ mod toolchain;
 mod translate;
 mod wasi_host;
 
-#[cfg(test)]
-mod differential;
-#[cfg(test)]
-mod machine;
+/// For tests and fuzz targets, with the feature `machine`.
+#[cfg(any(test, feature = "machine"))]
+pub mod machine;
 #[cfg(test)]
 mod spec;
 
@@ -116,9 +115,7 @@ impl Aot {
         let module = Module::read(bytes)?;
         let plan = Plan::new(&module)?;
         image::command(&plan).map_err(PrepareError::Unsupported)?;
-        let translation = Translation::new(&module, Settings::here(self.bounds))?;
-        let folder = tempfile::tempdir().map_err(|error| PrepareError::Compiler(error.to_string()))?;
-        let object = self.toolchain.compile(&translation, folder.path())?;
+        let object = native(&module, Settings::here(self.bounds), &self.toolchain)?;
         Ok(image::pack(bytes, &object)?)
     }
 }
@@ -139,6 +136,13 @@ impl From<ToolError> for PrepareError {
             other => Self::Compiler(other.to_string()),
         }
     }
+}
+
+/// A module's code: a shared object.
+fn native(module: &Module<'_>, settings: Settings, toolchain: &Toolchain) -> Result<Vec<u8>, PrepareError> {
+    let translation = Translation::new(module, settings)?;
+    let folder = tempfile::tempdir().map_err(|error| PrepareError::Compiler(error.to_string()))?;
+    Ok(toolchain.compile(&translation, folder.path())?)
 }
 
 fn check_kind(bytes: &[u8]) -> Result<(), PrepareError> {

@@ -1,50 +1,231 @@
-//! What tests run modules with.
+//! Instances without a node, to look at what modules come to: for tests, and for fuzz targets.
 
 use crate::{
     Bounds, Toolchain,
     instance::{External, Image, Instance, InstanceError},
     layout::{self, Builtin, FunctionReference, Trap},
     object::Object,
-    plan::{Plan, Slot, slot},
-    translate::{Module, Refusal, Settings, Translation},
+    plan::{Exported, Plan, Slot, slot},
+    translate::{Module, Settings},
 };
-use fiber::{Event, Fiber, Stack};
-use std::{io::Write as _, sync::Arc};
+use contract::PrepareError;
+use fiber::{Event, Fiber, Stack, Thread};
+use std::{
+    io::{self, Write as _},
+    sync::Arc,
+};
 
-/// What tests compile with, once this process can run what comes of it. `None`, and said so, if there is no LLVM.
-pub(crate) fn toolchain() -> Option<Toolchain> {
-    match Toolchain::find() {
-        Ok(toolchain) => {
-            fiber::install().unwrap();
-            Some(toolchain)
-        }
-        Err(reason) => {
-            println!("skipped: {reason}");
-            None
+/// Of a fiber.
+const STACK: usize = 1 << 20;
+
+thread_local! {
+    /// As long as the thread lives: others on it may have seen that it has an alternate stack, and rely on that.
+    static THREAD: io::Result<Thread> = fiber::install().and_then(|()| Thread::here());
+}
+
+/// A module that is compiled.
+#[derive(Clone, Debug)]
+pub struct Program(pub(crate) Arc<Image>);
+
+impl Program {
+    /// Of any module, whether it is a command or not.
+    pub fn compile(bytes: &[u8], bounds: Bounds, toolchain: &Toolchain) -> Result<Self, PrepareError> {
+        Self::compile_with(bytes, Settings::here(bounds), toolchain)
+    }
+
+    pub(crate) fn compile_with(
+        bytes: &[u8],
+        settings: Settings,
+        toolchain: &Toolchain,
+    ) -> Result<Self, PrepareError> {
+        let module = Module::read(bytes)?;
+        let plan = Plan::new(&module)?;
+        let code = crate::native(&module, settings, toolchain)?;
+        let failed = |error: io::Error| PrepareError::Compiler(error.to_string());
+        let mut file = tempfile::tempfile().map_err(failed)?;
+        file.write_all(&code).map_err(failed)?;
+        let object = Object::load(&file, 0, &code, plan.functions.len() + plan.entries)
+            .map_err(|error| PrepareError::Artefact(error.to_string()))?;
+        let image = Image::new(plan, object, settings.bounds, true)
+            .map_err(|error| PrepareError::Unsupported(error.to_string()))?;
+        Ok(Self(Arc::new(image)))
+    }
+
+    /// Names of what it exports that can be called.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        let exports = self.0.plan.exports.iter();
+        exports.filter_map(|(name, exported)| matches!(exported, Exported::Function(_)).then_some(&**name))
+    }
+}
+
+/// A parameter or a result of any type: its bytes, the lowest first, and zeros behind them.
+pub type Value = Slot;
+
+/// Why there is no instance, or why a call has not returned.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Stop {
+    /// In the words of the specification's tests.
+    #[error("{0}")]
+    Trap(&'static str),
+    /// An instance that this engine does not make.
+    #[error("{0}")]
+    Refused(String),
+    /// What no module should be able to bring about.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<InstanceError> for Stop {
+    fn from(error: InstanceError) -> Self {
+        match error {
+            InstanceError::Trap(trap) => trap.into(),
+            InstanceError::Import | InstanceError::Table(_) => Self::Refused(error.to_string()),
+            InstanceError::Host(_) => Self::Failed(error.to_string()),
         }
     }
 }
 
-pub(crate) fn compile(bytes: &[u8], bounds: Bounds, toolchain: &Toolchain) -> Result<Image, Refusal> {
-    compile_with(bytes, Settings::here(bounds), toolchain)
+impl From<Trap> for Stop {
+    fn from(trap: Trap) -> Self {
+        Self::Trap(trap.message())
+    }
 }
 
-pub(crate) fn compile_with(
-    bytes: &[u8],
-    settings: Settings,
-    toolchain: &Toolchain,
-) -> Result<Image, Refusal> {
-    let module = Module::read(bytes)?;
-    let plan = Plan::new(&module)?;
-    let translation = Translation::new(&module, settings)?;
-    let folder = tempfile::tempdir().unwrap();
-    let object = toolchain
-        .compile(&translation, folder.path())
-        .unwrap_or_else(|error| panic!("{error}"));
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&object).unwrap();
-    let object = Object::load(&file, 0, &object, plan.functions.len() + plan.entries).unwrap();
-    Ok(Image::new(plan, object, settings.bounds, true).unwrap())
+fn failed(what: &str) -> Stop {
+    Stop::Failed(what.into())
+}
+
+/// Instances, by number, and the fiber that they run on.
+pub struct Machine {
+    fiber: Fiber,
+    #[expect(clippy::vec_box, reason = "each context has the address of its instance")]
+    pub(crate) instances: Vec<Box<Instance>>,
+    /// For their blocks.
+    blocks: Vec<Stack>,
+}
+
+impl Machine {
+    /// On this thread. Fails if the process cannot have the handlers of signals that compiled code needs.
+    pub fn new() -> io::Result<Self> {
+        THREAD.with(|thread| match thread {
+            Ok(_) => Ok(()),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        })?;
+        Ok(Self {
+            fiber: Fiber::new(Stack::new(STACK)?),
+            instances: Vec::new(),
+            blocks: Vec::new(),
+        })
+    }
+
+    /// The new instance's number, once it is initialised and has been started. Of a module without imports.
+    pub fn instantiate(&mut self, program: &Program) -> Result<usize, Stop> {
+        self.link(program, &[])
+    }
+
+    /// With these imports.
+    pub(crate) fn link(&mut self, program: &Program, imports: &[External]) -> Result<usize, Stop> {
+        let image = &program.0;
+        let block = Stack::with_room(0, image.block()).map_err(|error| Stop::Failed(error.to_string()))?;
+        // SAFETY: a new block, which is kept.
+        let mut instance = unsafe { Instance::new(image, imports, self.fiber.handle(), block.room())? };
+        let initialised = instance.initialize();
+        // What it has written elsewhere stays, also if the rest fails.
+        self.blocks.push(block);
+        self.instances.push(instance);
+        initialised?;
+        let index = self.instances.len() - 1;
+        if let Some(start) = image.plan.start {
+            self.run(index, start, &[])?;
+        }
+        Ok(index)
+    }
+
+    /// Drops the newest instance, if it is this one: nothing refers to it.
+    #[cfg(test)]
+    pub(crate) fn forget(&mut self, instance: usize) -> bool {
+        let newest = instance + 1 == self.instances.len();
+        if newest {
+            self.instances.pop();
+            self.blocks.pop();
+        }
+        newest
+    }
+
+    /// What a function returns that an instance exports.
+    pub fn call(&mut self, instance: usize, name: &str, arguments: &[Value]) -> Result<Vec<Value>, Stop> {
+        let exports = self
+            .instances
+            .get(instance)
+            .map(|instance| &instance.image.plan.exports);
+        let place = exports
+            .into_iter()
+            .flatten()
+            .find_map(|(export, exported)| match exported {
+                Exported::Function(place) if **export == *name => Some(*place),
+                _ => None,
+            });
+        self.run(
+            instance,
+            place.ok_or_else(|| failed("there is no such function"))?,
+            arguments,
+        )
+    }
+
+    /// An instance's memory, if it has one.
+    pub fn memory(&self, instance: usize) -> Option<&[u8]> {
+        let memory = self.instances.get(instance)?.memory?;
+        // SAFETY: the memory of an instance that does not run.
+        Some(unsafe { std::slice::from_raw_parts(memory.base.as_ptr(), memory.bytes() as usize) })
+    }
+
+    /// By the function's place.
+    fn run(&mut self, instance: usize, place: u32, arguments: &[Value]) -> Result<Vec<Value>, Stop> {
+        let instance = &self.instances[instance];
+        let (entry, FunctionReference { code, context, .. }) = instance.callee(place);
+        let kind = instance.image.plan.functions[place as usize].kind.clone();
+        // A 16-byte boundary for vectors.
+        let mut slots = vec![0_u128; kind.params().len().max(kind.results().len()).max(1)];
+        for (to, from) in slots.iter_mut().zip(arguments) {
+            *to = u128::from_le_bytes(*from);
+        }
+        self.fiber.start(
+            entry,
+            [
+                code.addr(),
+                context.addr(),
+                slots.as_mut_ptr().expose_provenance(),
+            ],
+        );
+        loop {
+            // SAFETY: what the engine's compiler has made, on a thread that is prepared.
+            let event = unsafe { self.fiber.resume() };
+            match event.ok_or_else(|| failed("nothing runs"))? {
+                Event::Returned => break,
+                Event::Preempted => {}
+                Event::Call {
+                    number,
+                    slots,
+                    context,
+                } => {
+                    let builtin = Builtin::from_number(number).ok_or_else(|| failed("an unknown builtin"))?;
+                    // SAFETY: a context has its instance's address, and a builtin's slots are on the guest's stack.
+                    unsafe {
+                        let owner = context
+                            .byte_add(layout::OWNER as usize)
+                            .cast::<*mut Instance>()
+                            .read();
+                        (*owner).builtin(builtin, slots.cast())?;
+                    }
+                }
+                Event::Fault(fault) => return Err(stop(&fault)),
+            }
+        }
+        let values = kind.results().iter().zip(&slots);
+        Ok(values
+            .map(|(kind, value)| slot(&value.to_le_bytes()[..width(*kind)]))
+            .collect())
+    }
 }
 
 /// Bytes that a value of this type takes of a slot.
@@ -56,118 +237,21 @@ fn width(kind: wasmparser::ValType) -> usize {
     }
 }
 
-/// What an execution came to.
-pub(crate) type Outcome = Result<Vec<(wasmparser::ValType, Slot)>, InstanceError>;
-
-/// Instances, and the fiber that they run on.
-pub(crate) struct Machine {
-    fiber: Fiber,
-    #[expect(clippy::vec_box, reason = "each context has the address of its instance")]
-    pub(crate) instances: Vec<Box<Instance>>,
-    /// For their blocks.
-    blocks: Vec<Stack>,
-}
-
-impl Machine {
-    pub(crate) fn new() -> Self {
-        Self {
-            fiber: Fiber::new(Stack::new(1 << 20).unwrap()),
-            instances: Vec::new(),
-            blocks: Vec::new(),
-        }
-    }
-
-    /// The new instance's number, once it is initialised and has been started.
-    pub(crate) fn instantiate(
-        &mut self,
-        image: &Arc<Image>,
-        imports: &[External],
-    ) -> Result<usize, InstanceError> {
-        let block = Stack::with_room(0, image.block()).unwrap();
-        // SAFETY: a new block, which is kept.
-        let instance = unsafe { Instance::new(image, imports, self.fiber.handle(), block.room())? };
-        self.blocks.push(block);
-        // What it has written elsewhere stays, also if the rest fails.
-        self.instances.push(instance);
-        let index = self.instances.len() - 1;
-        self.instances[index].initialize()?;
-        if let Some(start) = image.plan.start {
-            self.call(index, start, &[])?;
-        }
-        Ok(index)
-    }
-
-    /// Drops the newest instance, if it is this one: nothing refers to it.
-    pub(crate) fn forget(&mut self, instance: usize) -> bool {
-        let newest = instance + 1 == self.instances.len();
-        if newest {
-            self.instances.pop();
-            self.blocks.pop();
-        }
-        newest
-    }
-
-    /// Calls a function by its place.
-    pub(crate) fn call(&mut self, instance: usize, place: u32, arguments: &[Slot]) -> Outcome {
-        let (entry, FunctionReference { code, context, .. }) = self.instances[instance].callee(place);
-        let kind = self.instances[instance].image.plan.functions[place as usize]
-            .kind
-            .clone();
-        let mut slots: Vec<Slot> = arguments.to_vec();
-        slots.resize(
-            kind.params().len().max(kind.results().len()).max(1),
-            Slot::default(),
-        );
-        // A 16-byte boundary for vectors.
-        let mut aligned = vec![0_u128; slots.len()];
-        for (to, from) in aligned.iter_mut().zip(&slots) {
-            *to = u128::from_le_bytes(*from);
-        }
-        self.fiber.start(
-            entry,
-            [
-                code.addr(),
-                context.addr(),
-                aligned.as_mut_ptr().expose_provenance(),
-            ],
-        );
-        loop {
-            // SAFETY: what the engine's compiler has made, on a thread that is prepared.
-            match unsafe { self.fiber.resume() }.unwrap() {
-                Event::Returned => break,
-                Event::Preempted => {}
-                Event::Call {
-                    number,
-                    slots,
-                    context,
-                } => {
-                    let builtin = Builtin::from_number(number).unwrap();
-                    // SAFETY: a context has its instance's address, and a builtin's slots are on the guest's stack.
-                    unsafe {
-                        let owner = context
-                            .byte_add(layout::OWNER as usize)
-                            .cast::<*mut Instance>()
-                            .read();
-                        (*owner).builtin(builtin, slots.cast())?;
-                    }
-                }
-                Event::Fault(fault) => return Err(trap(&fault).into()),
-            }
-        }
-        let values = kind.results().iter().zip(&aligned);
-        Ok(values
-            .map(|(kind, value)| (*kind, slot(&value.to_le_bytes()[..width(*kind)])))
-            .collect())
-    }
-}
-
-fn trap(fault: &fiber::Fault) -> Trap {
+fn stop(fault: &fiber::Fault) -> Stop {
     if fault.stack_overflow {
-        return Trap::StackOverflow;
+        return Trap::StackOverflow.into();
     }
     match fault.trap.and_then(|number| Trap::ALL.get(number as usize)) {
-        Some(trap) => *trap,
-        None if fault.signal == libc::SIGSEGV => Trap::MemoryOutOfBounds,
-        None => panic!("{fault:?}"),
+        Some(trap) => (*trap).into(),
+        None if fault.signal == libc::SIGSEGV => Trap::MemoryOutOfBounds.into(),
+        None => Stop::Failed(format!("{fault:?}")),
     }
+}
+
+/// What tests compile with. `None`, and said so, if there is no LLVM.
+#[cfg(test)]
+pub(crate) fn toolchain() -> Option<Toolchain> {
+    Toolchain::find()
+        .inspect_err(|reason| println!("skipped: {reason}"))
+        .ok()
 }

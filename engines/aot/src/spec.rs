@@ -2,17 +2,16 @@
 
 use crate::{
     Bounds, Toolchain,
-    instance::{External, Image, InstanceError},
-    machine::{Machine, Outcome, compile, toolchain},
+    instance::{External, InstanceError},
+    machine::{Machine, Program, Stop, Value, toolchain},
     plan::{Imported, Slot, slot},
-    translate::Refusal,
 };
-use fiber::Thread;
+use contract::PrepareError;
 use std::{
     collections::HashMap,
     panic::{self, AssertUnwindSafe},
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -40,15 +39,18 @@ const SPECTEST: &str = r#"(module
   (table (export "table") 10 20 funcref)
   (memory (export "memory") 1 2))"#;
 
+/// What an execution came to.
+type Outcome = Result<Vec<Value>, Stop>;
+
 struct Tester<'t> {
     toolchain: &'t Toolchain,
     bounds: Bounds,
     machine: Machine,
     names: HashMap<String, usize>,
     registered: HashMap<String, usize>,
-    definitions: HashMap<String, Arc<Image>>,
+    definitions: HashMap<String, Program>,
     last: Option<usize>,
-    last_definition: Option<Arc<Image>>,
+    last_definition: Option<Program>,
     asserted: usize,
 }
 
@@ -57,7 +59,7 @@ impl<'t> Tester<'t> {
         let mut tester = Self {
             toolchain,
             bounds,
-            machine: Machine::new(),
+            machine: Machine::new().unwrap(),
             names: HashMap::new(),
             registered: HashMap::new(),
             definitions: HashMap::new(),
@@ -67,28 +69,25 @@ impl<'t> Tester<'t> {
         };
         let buffer = wast::parser::ParseBuffer::new(SPECTEST).unwrap();
         let bytes = wast::parser::parse::<Wat>(&buffer).unwrap().encode().unwrap();
-        let image = Arc::new(compile(&bytes, bounds, toolchain).unwrap());
-        let spectest = tester.instantiate(&image).unwrap();
+        let program = Program::compile(&bytes, bounds, toolchain).unwrap();
+        let spectest = tester.instantiate(&program).unwrap();
         tester.registered.insert("spectest".into(), spectest);
         tester
     }
 
-    fn instantiate(&mut self, image: &Arc<Image>) -> Result<usize, InstanceError> {
+    fn instantiate(&mut self, program: &Program) -> Result<usize, Stop> {
         let mut imports = Vec::new();
-        for import in &image.plan.imports {
-            let from = self
-                .registered
-                .get(&*import.module)
-                .ok_or(InstanceError::Import)?;
-            let external = self.machine.instances[*from]
-                .export(&import.name)
-                .ok_or(InstanceError::Import)?;
-            if let (Imported::Function(_), External::Host) = (&import.kind, external) {
-                return Err(InstanceError::Import);
+        for import in &program.0.plan.imports {
+            let from = self.registered.get(&*import.module);
+            let external = from.and_then(|from| self.machine.instances[*from].export(&import.name));
+            match (&import.kind, external) {
+                (_, None) | (Imported::Function(_), Some(External::Host)) => {
+                    return Err(InstanceError::Import.into());
+                }
+                (_, Some(external)) => imports.push(external),
             }
-            imports.push(external);
         }
-        self.machine.instantiate(image, &imports)
+        self.machine.link(program, &imports)
     }
 
     /// The last module's instance goes when another one comes, unless something may refer to it: each takes gigabytes of address space,
@@ -115,20 +114,23 @@ impl<'t> Tester<'t> {
 
     fn invoke(&mut self, invoke: &WastInvoke<'_>) -> Outcome {
         let instance = self.find(invoke.module);
-        let exports = &self.machine.instances[instance].image.plan.exports;
-        let place = exports.iter().find_map(|(name, exported)| match exported {
-            crate::plan::Exported::Function(place) if **name == *invoke.name => Some(*place),
-            _ => None,
-        });
         let arguments: Vec<_> = invoke.args.iter().map(argument).collect();
-        self.machine.call(instance, place.unwrap(), &arguments)
+        self.machine.call(instance, invoke.name, &arguments)
     }
 
-    fn image(&mut self, wat: &mut QuoteWat<'_>) -> Result<Arc<Image>, Refusal> {
+    fn program(&mut self, wat: &mut QuoteWat<'_>) -> Result<Program, PrepareError> {
         let bytes = wat
             .encode()
-            .map_err(|error| Refusal::Malformed(error.to_string()))?;
-        compile(&bytes, self.bounds, self.toolchain).map(Arc::new)
+            .map_err(|error| PrepareError::Malformed(error.to_string()))?;
+        self.compile(&bytes)
+    }
+
+    fn compile(&self, bytes: &[u8]) -> Result<Program, PrepareError> {
+        let program = Program::compile(bytes, self.bounds, self.toolchain);
+        match program {
+            Err(error @ (PrepareError::Compiler(_) | PrepareError::Artefact(_))) => panic!("{error}"),
+            other => other,
+        }
     }
 
     fn execute(&mut self, execute: &mut WastExecute<'_>) -> Outcome {
@@ -136,17 +138,16 @@ impl<'t> Tester<'t> {
             WastExecute::Invoke(invoke) => self.invoke(invoke),
             WastExecute::Wat(wat) => {
                 let bytes = wat.encode().unwrap();
-                let image = Arc::new(compile(&bytes, self.bounds, self.toolchain).unwrap());
-                self.instantiate(&image).map(|_| Vec::new())
+                let program = self.compile(&bytes).unwrap();
+                self.instantiate(&program).map(|_| Vec::new())
             }
             WastExecute::Get { module, global, .. } => {
                 let instance = self.find(*module);
-                let Some(External::Global(kind, place)) = self.machine.instances[instance].export(global)
-                else {
+                let Some(External::Global(_, place)) = self.machine.instances[instance].export(global) else {
                     panic!("no global {global}");
                 };
                 // SAFETY: the place of a global of an instance that is there.
-                Ok(vec![(kind.content_type, unsafe { place.read() })])
+                Ok(vec![unsafe { place.read() }])
             }
         }
     }
@@ -157,9 +158,9 @@ impl<'t> Tester<'t> {
         match directive {
             WastDirective::Module(wat) => {
                 let name = wat.name().map(|name| name.name().to_owned());
-                let image = self.image(wat).map_err(|refusal| refusal.to_string())?;
+                let program = self.program(wat).map_err(|error| error.to_string())?;
                 self.forget_last();
-                let instance = self.instantiate(&image).map_err(|error| error.to_string())?;
+                let instance = self.instantiate(&program).map_err(|error| error.to_string())?;
                 self.last = Some(instance);
                 if let Some(name) = name {
                     self.names.insert(name, instance);
@@ -167,18 +168,18 @@ impl<'t> Tester<'t> {
             }
             WastDirective::ModuleDefinition(wat) => {
                 let name = wat.name().map(|name| name.name().to_owned());
-                let image = self.image(wat).map_err(|refusal| refusal.to_string())?;
-                self.last_definition = Some(image.clone());
+                let program = self.program(wat).map_err(|error| error.to_string())?;
+                self.last_definition = Some(program.clone());
                 if let Some(name) = name {
-                    self.definitions.insert(name, image);
+                    self.definitions.insert(name, program);
                 }
             }
             WastDirective::ModuleInstance { instance, module, .. } => {
-                let image = match module {
+                let program = match module {
                     Some(module) => self.definitions[module.name()].clone(),
                     None => self.last_definition.clone().unwrap(),
                 };
-                let index = self.instantiate(&image).map_err(|error| error.to_string())?;
+                let index = self.instantiate(&program).map_err(|error| error.to_string())?;
                 self.last = Some(index);
                 if let Some(name) = instance {
                     self.names.insert(name.name().to_owned(), index);
@@ -186,7 +187,7 @@ impl<'t> Tester<'t> {
             }
             WastDirective::AssertMalformed { module, message, .. }
             | WastDirective::AssertInvalid { module, message, .. } => {
-                if self.image(module).is_ok() {
+                if self.program(module).is_ok() {
                     return Err(format!("it is not refused: {message}"));
                 }
             }
@@ -218,10 +219,8 @@ impl<'t> Tester<'t> {
             }
             WastDirective::AssertUnlinkable { module, message, .. } => {
                 let bytes = module.encode().unwrap();
-                let image = Arc::new(
-                    compile(&bytes, self.bounds, self.toolchain).map_err(|error| error.to_string())?,
-                );
-                if self.instantiate(&image).is_ok() {
+                let program = self.compile(&bytes).map_err(|error| error.to_string())?;
+                if self.instantiate(&program).is_ok() {
                     return Err(format!("it is linked: {message}"));
                 }
             }
@@ -259,7 +258,7 @@ fn argument(argument: &WastArg<'_>) -> Slot {
     }
 }
 
-fn matches((_, value): &(wasmparser::ValType, Slot), expected: &WastRet<'_>) -> bool {
+fn matches(value: &Slot, expected: &WastRet<'_>) -> bool {
     let WastRet::Core(expected) = expected else {
         return false;
     };
@@ -360,7 +359,6 @@ fn all(bounds: Bounds) {
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                let _thread = Thread::here().unwrap();
                 while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if only.is_some() {
                         println!("{}", test.name());

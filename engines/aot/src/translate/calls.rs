@@ -2,13 +2,12 @@
 
 use crate::{
     Bounds,
-    machine::{Machine, compile_with, toolchain},
-    plan::{Exported, Slot, slot},
+    machine::{Machine, Program, toolchain},
+    plan::{Slot, slot},
     translate::{Module, PIECE, Settings, pieces},
 };
 use contract::conformance::guest::wasm;
-use fiber::Thread;
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 /// `$there` and `$back` count down by tail calls, further than any stack is deep, directly and through a table.
 const MODULE: &str = r#"(module
@@ -33,7 +32,6 @@ const MODULE: &str = r#"(module
 #[test]
 fn results_that_fit_no_registers_go_through_calls_and_tail_calls() {
     let Some(toolchain) = toolchain() else { return };
-    let _thread = Thread::here().unwrap();
     let module = wasm(MODULE);
     let bytes = |value: f64| slot(&value.to_le_bytes());
     let long = |value: u64| slot(&value.to_le_bytes());
@@ -48,17 +46,12 @@ fn results_that_fit_no_registers_go_through_calls_and_tail_calls() {
             piece,
             ..Settings::here(bounds)
         };
-        let image = Arc::new(compile_with(&module, settings, &toolchain).unwrap());
-        let mut machine = Machine::new();
-        machine.instantiate(&image, &[]).unwrap();
+        let program = Program::compile_with(&module, settings, &toolchain).unwrap();
+        let mut machine = Machine::new().unwrap();
+        let instance = machine.instantiate(&program).unwrap();
         for (name, from, sum) in [("tail", 0.5, 1_000_000.5), ("twice", 0.5, 1_000_104.0)] {
-            let export = image.plan.exports.iter().find(|(export, _)| **export == *name);
-            let Some((_, Exported::Function(place))) = export else {
-                panic!("{name}")
-            };
             let arguments: [Slot; 3] = [slot(&1_000_000_u32.to_le_bytes()), bytes(from), six];
-            let results = machine.call(0, *place, &arguments).unwrap();
-            let results: Vec<_> = results.into_iter().map(|(_, value)| value).collect();
+            let results = machine.call(instance, name, &arguments).unwrap();
             let wanted = [
                 slot(&[]),
                 long(2),

@@ -26,8 +26,6 @@ mod widen;
 
 #[cfg(test)]
 mod calls;
-#[cfg(test)]
-mod loops;
 
 pub(crate) use module::{Module, Refusal, SIGNED_PAGES, signed_addresses};
 pub(crate) use pieces::PIECE;

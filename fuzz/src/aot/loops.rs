@@ -1,28 +1,19 @@
-//! Counted loops as [`super::counted`] and [`super::widen`] know them, with everything at random that these look at: here and in Wasmtime.
+//! Counted loops as the engine's `counted` and `widen` know them, with everything at random that these look at.
 
-use crate::{
-    Bounds, Toolchain,
-    instance::{Image, InstanceError},
-    layout::Trap,
-    machine::{Machine, compile, toolchain},
-    plan::{Exported, slot},
-};
-use contract::conformance::guest::wasm;
-use fiber::Thread;
-use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
-use std::{fmt::Write as _, sync::Arc};
+use super::{Ended, Oracle, Pair, Subject};
+use engine_aot::Bounds;
+use rand::Rng;
+use std::fmt::Write as _;
+use wasmtime::Val;
 
-/// Loops in a module, and calls of each.
-const LOOPS: u32 = 12;
-const CALLS: u32 = 40;
 const MEMORY: u32 = 65_536;
 
-fn pick<T: Copy>(random: &mut StdRng, from: &[T]) -> T {
+fn pick<T: Copy>(random: &mut impl Rng, from: &[T]) -> T {
     from[random.next_u32() as usize % from.len()]
 }
 
 /// A function of `$a`, `$b`, `$c`: addresses; and `$n`: turns, more or less.
-fn function(random: &mut StdRng, number: u32) -> String {
+fn function<R: Rng>(random: &mut R, number: u32) -> String {
     let mut text = format!(
         "(func (export \"f{number}\") (param $a i32) (param $b i32) (param $c i32) (param $n i32) (result i64)
   (local $i i32) (local $t i32) (local $last v128) (local $v v128) (local $k v128) (local $s i64)
@@ -53,7 +44,7 @@ fn function(random: &mut StdRng, number: u32) -> String {
     );
     let _ = writeln!(text, "  (local.set $t {begin})\n  (loop $l");
     for copy in 0..copies {
-        let address = |random: &mut StdRng, pointer: &str| {
+        let address = |random: &mut R, pointer: &str| {
             let place = size * if down { copies - 1 - copy } else { copy };
             // As a constant that is added, or as the instruction's offset, or as some of both.
             let more = pick(random, &[0, 0, 0, 8, 16, 400]);
@@ -176,7 +167,7 @@ fn function(random: &mut StdRng, number: u32) -> String {
 }
 
 /// With a function that fills the memory.
-fn module(random: &mut StdRng, most: &str) -> String {
+fn module(random: &mut impl Rng, loops: u32, most: &str) -> String {
     let mut text = format!(
         "(module (memory (export \"memory\") {} {most})
 (func (export \"fill\") (param i64) (local $i i32)
@@ -186,7 +177,7 @@ fn module(random: &mut StdRng, most: &str) -> String {
 ",
         MEMORY / 65_536
     );
-    for number in 0..LOOPS {
+    for number in 0..loops {
         text.push_str(&function(random, number));
     }
     text.push(')');
@@ -194,7 +185,7 @@ fn module(random: &mut StdRng, most: &str) -> String {
 }
 
 /// Arrays that overlap or not, in the middle or at the edges, and outside.
-fn addresses(random: &mut StdRng) -> [u32; 3] {
+fn addresses(random: &mut impl Rng) -> [u32; 3] {
     let around = match random.next_u32() % 8 {
         0 => 0,
         1 => MEMORY.wrapping_sub(random.next_u32() % 700),
@@ -210,44 +201,29 @@ fn addresses(random: &mut StdRng) -> [u32; 3] {
     })
 }
 
-fn compare(
-    random: &mut StdRng,
+/// Says what differs in a module of some loops, each called a few times, if anything does.
+pub(super) fn compare(
+    oracle: &Oracle,
+    random: &mut impl Rng,
     bounds: Bounds,
-    toolchain: &Toolchain,
-    engine: &wasmtime::Engine,
+    loops: u32,
+    calls: u32,
 ) -> Result<(), String> {
     let most = pick(random, &["1", "", "65536"]);
-    let text = module(random, most);
-    let bytes = wasm(&text);
+    let text = module(random, loops, most);
+    let subject = Subject {
+        bytes: wat::parse_str(&text).map_err(|error| format!("{error}\n{text}"))?,
+        seed: 0,
+        rounds: 1,
+        bounded: true,
+        plain: true,
+    };
     let failed = |what: String| format!("{what}\n{text}");
-    let image: Arc<Image> =
-        Arc::new(compile(&bytes, bounds, toolchain).map_err(|refusal| failed(refusal.to_string()))?);
-    let theirs = wasmtime::Module::new(engine, &bytes).map_err(|error| failed(format!("{error:#}")))?;
-    let mut store = wasmtime::Store::new(engine, ());
-    let theirs =
-        wasmtime::Instance::new(&mut store, &theirs, &[]).map_err(|error| failed(format!("{error:#}")))?;
-    let mut machine = Machine::new();
-    machine
-        .instantiate(&image, &[])
-        .map_err(|error| failed(format!("{error:?}")))?;
-    let place = |name: &str| {
-        let exported = image.plan.exports.iter().find(|(export, _)| **export == *name);
-        match exported {
-            Some((_, Exported::Function(place))) => *place,
-            _ => panic!("{name} is not there"),
-        }
-    };
-    let word = |outcome: crate::machine::Outcome| {
-        outcome.map(|values| u64::from_le_bytes(values[0].1[..8].try_into().unwrap()))
-    };
-    let memory = theirs.get_memory(&mut store, "memory").unwrap();
-    let fill = theirs.get_typed_func::<u64, ()>(&mut store, "fill").unwrap();
-    for number in 0..LOOPS {
+    let pair = Pair::new(oracle, &subject, bounds).map_err(failed)?;
+    let mut pair = pair.ok_or_else(|| failed("it is no instance".into()))?;
+    for number in 0..loops {
         let name = format!("f{number}");
-        let function = theirs
-            .get_typed_func::<(u32, u32, u32, u32), u64>(&mut store, &name)
-            .unwrap();
-        for _ in 0..CALLS {
+        for _ in 0..calls {
             let [a, b, c] = addresses(random);
             let n = pick(
                 random,
@@ -272,70 +248,17 @@ fn compare(
                     u32::MAX - 3,
                 ],
             );
-            let seed = random.next_u64();
-            machine
-                .call(0, place("fill"), &[slot(&seed.to_le_bytes())])
-                .unwrap();
-            fill.call(&mut store, seed).unwrap();
-            let arguments = [a, b, c, n].map(|value| slot(&value.to_le_bytes()));
-            let ours = word(machine.call(0, place(&name), &arguments));
-            let expected = function.call(&mut store, (a, b, c, n));
-            let what = format!(
-                "{name}({}, {}, {}, {n})",
-                a.cast_signed(),
-                b.cast_signed(),
-                c.cast_signed()
-            );
-            match (ours, expected) {
-                (Ok(ours), Ok(expected)) if ours == expected => {}
-                (Err(InstanceError::Trap(Trap::MemoryOutOfBounds)), Err(error))
-                    if error.downcast_ref() == Some(&wasmtime::Trap::MemoryOutOfBounds) =>
-                {
-                    if bounds == Bounds::Guard {
-                        // What was stored around the trap is left open.
-                        continue;
-                    }
-                }
-                (ours, expected) => return Err(failed(format!("{what}: {ours:?} instead of {expected:?}"))),
+            // What was stored around a trap is left open: after it, too, both memories are the same.
+            let filled = pair.call("fill", &[Val::I64(random.next_u64().cast_signed())]);
+            if filled.map_err(failed)? != Ended::Same {
+                return Err(failed("the memory is not filled".into()));
             }
-            let base = machine.instances[0].memory.unwrap().base;
-            // SAFETY: the memory of an instance that does not run.
-            let ours = unsafe { std::slice::from_raw_parts(base.as_ptr(), MEMORY as usize) };
-            let expected = memory.data(&store);
-            let differs = (0..ours.len()).find(|at| ours[*at] != expected[*at]);
-            if let Some(at) = differs {
-                let last = (0..ours.len()).rfind(|at| ours[*at] != expected[*at]);
-                return Err(failed(format!("{what}: memory differs from {at} to {last:?}")));
+            let arguments = [a, b, c, n].map(|value| Val::I32(value.cast_signed()));
+            let ended = pair.call(&name, &arguments);
+            if ended.map_err(|what| failed(format!("{arguments:?}: {what}")))? == Ended::Apart {
+                return Err(failed(format!("{name}: {arguments:?} takes too long")));
             }
         }
     }
     Ok(())
-}
-
-fn all(bounds: Bounds) {
-    let Some(toolchain) = toolchain() else { return };
-    let _thread = Thread::here().unwrap();
-    // With checks there, too: a store across the memory's end that faults has left its first half behind on some processors.
-    let mut config = wasmtime::Config::new();
-    config.memory_reservation(0).memory_guard_size(0);
-    let engine = wasmtime::Engine::new(&config).unwrap();
-    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    let modules = number("MILLPOND_TEST_MODULES").unwrap_or(150) / 10;
-    let first = number("MILLPOND_TEST_SEED");
-    for seed in first.unwrap_or(0)..first.map_or(modules, |first| first + 1) {
-        let mut random = StdRng::seed_from_u64(seed);
-        if let Err(what) = compare(&mut random, bounds, &toolchain, &engine) {
-            panic!("seed {seed}: {what}");
-        }
-    }
-}
-
-#[test]
-fn counted_loops_do_as_in_wasmtime_with_guard_pages() {
-    all(Bounds::Guard);
-}
-
-#[test]
-fn counted_loops_do_as_in_wasmtime_with_checks() {
-    all(Bounds::Software);
 }

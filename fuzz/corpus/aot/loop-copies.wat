@@ -1,0 +1,17 @@
+(module
+  (memory (export "memory") 1)
+  (data (i32.const 0) "some bytes that a loop copies, sixteen at a time, forwards")
+  (func $copy (param $from i32) (param $to i32) (param $turns i32)
+    (loop $again
+      (v128.store (local.get $to) (v128.load (local.get $from)))
+      (local.set $from (i32.add (local.get $from) (i32.const 16)))
+      (local.set $to (i32.add (local.get $to) (i32.const 16)))
+      (br_if $again (local.tee $turns (i32.sub (local.get $turns) (i32.const 1))))))
+  (func (export "apart") (call $copy (i32.const 0) (i32.const 4096) (i32.const 33)))
+  (func (export "one behind") (call $copy (i32.const 0) (i32.const 16) (i32.const 20)))
+  (func (export "eight behind") (call $copy (i32.const 4096) (i32.const 4104) (i32.const 21)))
+  (func (export "one ahead") (call $copy (i32.const 4112) (i32.const 4096) (i32.const 20)))
+  (func (export "to the end") (call $copy (i32.const 0) (i32.const 65024) (i32.const 32)))
+  (func (export "over the end") (call $copy (i32.const 0) (i32.const 65024) (i32.const 33)))
+  (func (export "from the end") (call $copy (i32.const 65520) (i32.const 0) (i32.const 2)))
+  (func (export "around") (call $copy (i32.const 0) (i32.const -32) (i32.const 4))))

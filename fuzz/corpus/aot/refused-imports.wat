@@ -1,0 +1,1 @@
+(module (import "a" "b" (func)) (export "c" (func 0)))

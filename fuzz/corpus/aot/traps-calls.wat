@@ -1,0 +1,13 @@
+(module
+  (memory (export "memory") 1)
+  (type $none (func))
+  (type $other (func (result i32)))
+  (table 4 funcref)
+  (elem (i32.const 0) func $something)
+  (func $something (type $other) (i32.const 1))
+  (func (export "unreachable") (i32.store (i32.const 0) (i32.const 1)) unreachable)
+  (func (export "undefined") (i32.store (i32.const 4) (i32.const 2)) (call_indirect (type $none) (i32.const 4)))
+  (func (export "undefined_far") (call_indirect (type $none) (i32.const -1)))
+  (func (export "uninitialized") (i32.store (i32.const 8) (i32.const 3)) (call_indirect (type $none) (i32.const 1)))
+  (func (export "of_another_type") (i32.store (i32.const 12) (i32.const 4)) (call_indirect (type $none) (i32.const 0)))
+  (func (export "null") (call_indirect (type $other) (i32.const 3)) drop))

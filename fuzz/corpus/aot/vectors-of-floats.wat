@@ -1,0 +1,11 @@
+(module
+  (func (export "conversions") (param v128) (result v128 v128 v128 v128)
+    (i32x4.trunc_sat_f32x4_s (local.get 0)) (i32x4.trunc_sat_f64x2_u_zero (local.get 0))
+    (f32x4.convert_i32x4_u (local.get 0)) (f64x2.convert_low_i32x4_s (local.get 0)))
+  (func (export "compared") (param v128) (result v128 v128 v128)
+    (f32x4.le (local.get 0) (v128.const f32x4 0 -0 nan inf)) (f64x2.ne (local.get 0) (local.get 0))
+    (f64x2.lt (v128.const f64x2 nan 1) (local.get 0)))
+  (func (export "signs") (param v128) (result v128 v128) (f32x4.neg (local.get 0)) (f64x2.abs (local.get 0)))
+  (func (export "lanes") (param f32 f64) (result v128 v128 f64)
+    (f32x4.splat (local.get 0)) (f64x2.replace_lane 1 (v128.const f64x2 1 2) (local.get 1))
+    (f64x2.extract_lane 0 (f64x2.splat (local.get 1)))))
