@@ -90,7 +90,7 @@ impl Function<'_, '_> {
             Operator::Block { blockty } => self.open(Kind::Block, blockty),
             Operator::Loop { blockty } => self.open(Kind::Loop, blockty),
             Operator::If { blockty } => {
-                let condition = self.pop();
+                let condition = self.condition();
                 let whether = self.truth(&condition);
                 let (then, other) = (self.label(), self.label());
                 self.open(Kind::If(other, Vec::new()), blockty);
@@ -116,7 +116,7 @@ impl Function<'_, '_> {
                 self.unreachable = Some(0);
             }
             Operator::BrIf { relative_depth } => {
-                let condition = self.pop();
+                let condition = self.condition();
                 let whether = self.truth(&condition);
                 self.settle();
                 let target = self.carry(relative_depth);
@@ -149,6 +149,15 @@ impl Function<'_, '_> {
             _ => return false,
         }
         true
+    }
+
+    /// Of a branch.
+    fn condition(&mut self) -> Value {
+        let condition = self.pop();
+        if self.store_follows {
+            self.needed(&condition.loads);
+        }
+        condition
     }
 
     /// What is said of a branch that begins another turn of a loop, if this is one.

@@ -628,8 +628,8 @@ impl Function<'_, '_> {
         positions.reverse();
         self.loops += 1;
         self.positions = positions;
-        for (at, operator) in (first..).zip(&body[..body.len() - 1]) {
-            self.at = at;
+        for (at, operator) in body[..body.len() - 1].iter().enumerate() {
+            self.at(first + at, &body[at..]);
             self.operator(operator);
         }
         self.positions.clear();

@@ -74,6 +74,8 @@ pub(super) struct Function<'m, 'a> {
     pub(super) returns_in_memory: bool,
     /// Which of the function's operators is being translated.
     pub(super) at: usize,
+    /// Whether a store comes next after the branch that is being translated, if that is not taken.
+    pub(super) store_follows: bool,
     /// What locals are for, while the function is translated for the first of two times.
     pub(super) record: Option<Record>,
     /// Operators after which a load may be lost that is assigned to a local; see [`super::needs`].
@@ -90,6 +92,27 @@ pub(super) struct Function<'m, 'a> {
     pub(super) positions: Vec<Option<Text>>,
     /// The last float that was made a double.
     pub(super) promoted: Option<String>,
+}
+
+/// Whether a straight piece of code ends here.
+fn is_control(operator: &Operator<'_>) -> bool {
+    matches!(
+        operator,
+        Operator::Unreachable
+            | Operator::Block { .. }
+            | Operator::Loop { .. }
+            | Operator::If { .. }
+            | Operator::Else
+            | Operator::End
+            | Operator::Br { .. }
+            | Operator::BrIf { .. }
+            | Operator::BrTable { .. }
+            | Operator::Return
+            | Operator::Call { .. }
+            | Operator::CallIndirect { .. }
+            | Operator::ReturnCall { .. }
+            | Operator::ReturnCallIndirect { .. }
+    )
 }
 
 impl<'m, 'a> Function<'m, 'a> {
@@ -110,6 +133,7 @@ impl<'m, 'a> Function<'m, 'a> {
             returns_in_memory: super::returns_in_memory(module.type_of(index)),
             local_loads: BTreeMap::new(),
             at: 0,
+            store_follows: false,
             record: None,
             uncertain: BTreeSet::new(),
             forces_results: false,
@@ -168,7 +192,7 @@ impl<'m, 'a> Function<'m, 'a> {
                 let beside = self.count_loop(index + 1, &operators[index + 1..]);
                 join = beside.and_then(|beside| Some((index + beside.length, beside.join?)));
             }
-            self.at = index;
+            self.at(index, &operators[index..]);
             self.operator(operator);
             // The branch that ends the loop: the one beside it leads to where this one does.
             if let Some((_, label)) = join.take_if(|(branch, _)| *branch == index) {
@@ -177,6 +201,16 @@ impl<'m, 'a> Function<'m, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// The operator with this number is next, which these begin with.
+    pub(super) fn at(&mut self, index: usize, operators: &[Operator<'_>]) {
+        self.at = index;
+        self.store_follows = matches!(operators[0], Operator::BrIf { .. } | Operator::If { .. })
+            && operators[1..]
+                .iter()
+                .take_while(|operator| !is_control(operator))
+                .any(super::memory::is_store);
     }
 
     fn declare(&mut self, kind: &FuncType, body: &FunctionBody<'_>) -> wasmparser::Result<()> {
@@ -335,8 +369,8 @@ impl<'m, 'a> Function<'m, 'a> {
     // LLVM deletes a load whose value nobody uses, and moves one to the only branch that uses it. In `guard` mode its trap would
     // go with it. A load is forced by a use that LLVM cannot see through, which costs a register and keeps a loop from being
     // vectorised. So in loops, where that matters, those are left alone whose value goes, within the same straight piece of code and
-    // with all of its bits, into something that stays: a store, or a local from which it is certain to go there ([`super::needs`]). Not a branch, whose
-    // ways may come to the same; nor a call, whose function may not look; nor a global, of which LLVM keeps what it has last. Outside of
+    // with all of its bits, into something that stays: a store, a branch that leads around a store, or a local from which it is certain to go there
+    // ([`super::needs`]). Not any other branch, whose ways may come to the same; nor a call, whose function may not look; nor a global, of which LLVM keeps what it has last. Outside of
     // loops, and of less than four bytes, all are forced.
 
     /// A value was loaded.
@@ -446,11 +480,18 @@ impl<'m, 'a> Function<'m, 'a> {
                 let (kind, whether) = (a.kind, self.truth(&condition));
                 let llvm = llvm(kind);
                 let text = self.define(format_args!("select i1 {whether}, {llvm} {a}, {llvm} {b}"));
-                // Only one of the two is used, and none of the condition if they are the same.
-                for value in [a, b, condition] {
-                    self.dropped(&value.loads);
+                // Only one of the two is used, and none of the condition if they are the same. But of a minimum and its like all that
+                // is chosen from is in the condition.
+                let of_condition =
+                    |value: &Value| value.loads.iter().all(|load| condition.loads.contains(load));
+                if of_condition(&a) && of_condition(&b) && a.loads != b.loads {
+                    self.push_with(kind, text, condition.loads);
+                } else {
+                    for value in [a, b, condition] {
+                        self.dropped(&value.loads);
+                    }
+                    self.push(kind, text);
                 }
-                self.push(kind, text);
             }
             Operator::LocalGet { local_index } => {
                 let kind = self.locals[local_index as usize];
