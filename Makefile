@@ -9,6 +9,8 @@ PYTHON    := build/venv/bin/python
 XTASK     := target/release/xtask
 # One test program may take ten minutes; one that hangs is killed and fails.
 RUNNER    := --config 'target."cfg(unix)".runner = ["timeout", "--kill-after=10", "600"]'
+# Of the long ones, a hundred thousand random modules take an hour and a half on two cores.
+LONG      := --config 'target."cfg(unix)".runner = ["timeout", "--kill-after=10", "14400"]'
 # Programs for 64-bit ARM run in an emulator, which keeps a record of each page of address space that was ever mapped: it gets 512 GiB of that,
 # which are used again, for gigabytes of records at most. Compilers in confinement are left out: it has no filters of system calls.
 ARM       := aarch64-unknown-linux-gnu
@@ -57,7 +59,7 @@ test-long: build build/tools/bin/cargo-deny ## The tests that take long, fuzzing
 	build/tools/bin/cargo-deny check licenses bans sources
 	@if build/tools/bin/cargo-deny fetch db; then build/tools/bin/cargo-deny check advisories; \
 	 else echo "advisories: skipped, because their database cannot be fetched from here"; fi
-	MILLPOND_TEST_LONG=1 cargo test --release --workspace $(RUNNER)
+	MILLPOND_TEST_LONG=1 cargo test --release --workspace $(LONG)
 	fuzz/run 300
 	$(MAKE) --no-print-directory test-arm
 	MILLPOND_TEST_LONG=1 $(WATCHDOG) 9000 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite

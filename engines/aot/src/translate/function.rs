@@ -438,6 +438,9 @@ impl<'m, 'a> Function<'m, 'a> {
     /// The straight piece of code ends: what nothing is known to need is forced.
     pub(super) fn settle(&mut self) {
         self.local_loads.clear();
+        if let Some(record) = &mut self.record {
+            record.forget();
+        }
         for value in &mut self.stack {
             value.loads.clear();
         }
@@ -498,8 +501,7 @@ impl<'m, 'a> Function<'m, 'a> {
                 let text = self.define(format_args!("load {}, ptr %l{local_index}", llvm(kind)));
                 let mut loads = self.local_loads.get(&local_index).cloned().unwrap_or_default();
                 if let (Some(record), Text::Register(register)) = (&mut self.record, &text) {
-                    record.read(*register, local_index);
-                    loads.push(*register);
+                    loads.push(record.read(*register, local_index));
                 }
                 self.push_with(kind, text, loads);
             }

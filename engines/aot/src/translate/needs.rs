@@ -43,6 +43,8 @@ pub(super) struct Record {
     pieces: Vec<Piece>,
     /// Where each label's piece is.
     labels: HashMap<u32, usize>,
+    /// Into which register a local was read in this piece, since it was assigned.
+    read: HashMap<u32, u32>,
     /// Registers whose values end in something that stays,
     used: HashSet<u32>,
     /// or lose what LLVM could then leave out.
@@ -54,6 +56,7 @@ impl Record {
         Self {
             pieces: vec![Piece::default()],
             labels: HashMap::new(),
+            read: HashMap::new(),
             used: HashSet::new(),
             lost: HashSet::new(),
         }
@@ -65,6 +68,7 @@ impl Record {
 
     /// A label is placed, and a piece begins.
     pub(super) fn begin(&mut self, label: u32) {
+        self.read.clear();
         self.labels.insert(label, self.pieces.len());
         self.pieces.push(Piece::default());
     }
@@ -83,13 +87,25 @@ impl Record {
         }
     }
 
-    pub(super) fn read(&mut self, register: u32, local: u32) {
+    /// The register by which this is known: the same for all that read the same value.
+    pub(super) fn read(&mut self, register: u32, local: u32) -> u32 {
+        if let Some(known) = self.read.get(&local) {
+            return *known;
+        }
+        self.read.insert(local, register);
         if let Some(piece) = self.last() {
             piece.events.push(Event::Read { register, local });
         }
+        register
+    }
+
+    /// What was read so far is read anew from here on.
+    pub(super) fn forget(&mut self) {
+        self.read.clear();
     }
 
     pub(super) fn assign(&mut self, local: u32, from: &[u32], operator: usize, loaded: bool) {
+        self.read.remove(&local);
         if let Some(piece) = self.last() {
             piece.events.push(Event::Assign {
                 local,
