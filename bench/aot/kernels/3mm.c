@@ -3,19 +3,19 @@
 #include "kernel.h"
 
 #ifndef M
-#define M 230
+#define M 240
 #endif
 #ifndef N
-#define N 230
+#define N 240
 #endif
 #ifndef K
-#define K 230
+#define K 240
 #endif
 #ifndef L
-#define L 230
+#define L 240
 #endif
 #ifndef O
-#define O 230
+#define O 240
 #endif
 
 const char name[] = "3mm";

@@ -3,10 +3,10 @@
 #include "kernel.h"
 
 #ifndef N
-#define N 400
+#define N 420
 #endif
 #ifndef K
-#define K 400
+#define K 420
 #endif
 
 const char name[] = "syrk";

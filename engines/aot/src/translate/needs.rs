@@ -234,3 +234,96 @@ impl Locals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUM: u32 = 0;
+    const OTHER: u32 = 1;
+    /// Where a load is assigned.
+    const HERE: usize = 7;
+
+    /// A loop at label 1 that reads the sum, adds a load, assigns it, and goes on at label 2.
+    fn adding() -> Record {
+        let mut record = Record::new();
+        record.line("br label %b1");
+        record.begin(1);
+        let sum = record.read(10, SUM);
+        record.assign(SUM, &[sum, 11], HERE, true);
+        record.line("br i1 %v12, label %b1, label %b2, !prof !5");
+        record.begin(2);
+        record
+    }
+
+    fn use_of(record: &mut Record, register: u32, local: u32) {
+        let read = record.read(register, local);
+        record.used(&[read]);
+    }
+
+    #[test]
+    fn a_sum_matters_that_is_used_after_its_loop() {
+        let mut record = adding();
+        use_of(&mut record, 20, SUM);
+        assert!(record.uncertain(2).is_empty());
+    }
+
+    #[test]
+    fn it_does_by_way_of_another_local() {
+        let mut record = adding();
+        let sum = record.read(20, SUM);
+        record.assign(OTHER, &[sum], 8, false);
+        record.line("br label %b3");
+        record.begin(3);
+        use_of(&mut record, 30, OTHER);
+        assert!(record.uncertain(2).is_empty());
+    }
+
+    #[test]
+    fn it_does_not_where_nobody_uses_it() {
+        for drop in [false, true] {
+            let mut record = adding();
+            if drop {
+                record.read(20, SUM);
+            }
+            assert_eq!(record.uncertain(2), [HERE].into());
+        }
+    }
+
+    #[test]
+    fn it_does_not_if_one_way_leads_elsewhere() {
+        // To code that traps, to a use that leaves some of it out, and to a new value.
+        let ways: [fn(&mut Record); 3] = [
+            |record| {
+                record.line("br i1 %v13, label %b9, label %b3, !prof !2");
+                record.begin(3);
+                use_of(record, 20, SUM);
+            },
+            |record| {
+                let read = record.read(20, SUM);
+                record.lost(&[read]);
+                record.used(&[read]);
+            },
+            |record| {
+                record.line("br i1 %v13, label %b4, label %b3");
+                record.begin(3);
+                record.assign(SUM, &[], 8, false);
+                record.line("br label %b4");
+                record.begin(4);
+                use_of(record, 20, SUM);
+            },
+        ];
+        for (number, way) in ways.into_iter().enumerate() {
+            let mut record = adding();
+            way(&mut record);
+            assert_eq!(record.uncertain(2), [HERE].into(), "way {number}");
+        }
+    }
+
+    #[test]
+    fn it_does_not_in_a_loop_that_nothing_leaves() {
+        let mut record = adding();
+        record.line("br label %b1");
+        assert_eq!(record.uncertain(2), [HERE].into());
+    }
+}
