@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench setup-arm millpond build guests examples demo test test-long test-arm lint bench bench-node bench-surface bench-scheduler bench-aot bench-simulation bench-instructions generate docs clean
+.PHONY: help setup setup-bench setup-arm millpond build guests examples demo test test-long test-arm lint bench bench-node bench-surface bench-scheduler bench-aot bench-aot-sandboxes bench-simulation bench-instructions generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
@@ -98,6 +98,10 @@ bench-scheduler: setup-bench build ## Who waits for whom, and what deciding it c
 
 bench-aot: setup-bench build ## Thirty numerical kernels against native code and other compilers of WebAssembly
 	bench/aot/run
+	$(XTASK) spec
+
+bench-aot-sandboxes: setup-bench build ## Of bench-aot, what is asked of sandboxes: preemption, guests that spin, churn, examples
+	bench/aot/run --part sandboxes
 	$(XTASK) spec
 
 bench-simulation: build ## Scheduling policies in a simulated worker, over arrivals of several kinds

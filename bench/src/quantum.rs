@@ -128,11 +128,21 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let endless = Duration::from_secs(3600);
         let guests = || (1..=options.guests).map(spawn).collect::<Result<Vec<_>>>();
         for round in 0..=options.rounds {
-            let (alone, _) = in_turn(guests()?, endless)?;
-            let taking_turns = guests()?;
-            on.store(true, Ordering::Relaxed);
-            let (turns, preemptions) = in_turn(taking_turns, quantum)?;
-            on.store(false, Ordering::Relaxed);
+            let alone = || Ok::<_, anyhow::Error>(in_turn(guests()?, endless)?.0);
+            let turns = || {
+                let guests = guests()?;
+                on.store(true, Ordering::Relaxed);
+                let turns = in_turn(guests, quantum);
+                on.store(false, Ordering::Relaxed);
+                turns
+            };
+            // Who comes second finds warmer caches.
+            let (alone, (turns, preemptions)) = if round % 2 == 0 {
+                let turns = turns()?;
+                (alone()?, turns)
+            } else {
+                (alone()?, turns()?)
+            };
             let signal = (options.signals > 0).then(|| signal(options.signals, quantum, options.ticker));
             // The first round is the warm-up.
             if round > 0 {
