@@ -3,7 +3,7 @@
 import statistics
 
 from harness import contenders as who
-from harness.results import Spread, claim
+from harness.results import Spread, claim, holds
 from harness.servers import ROOT, measure
 
 ENGINES = {"aot": "millpond, guard", "wasmtime": "Wasmtime"}
@@ -40,7 +40,11 @@ def preemption(kernels, core, ticker, rounds):
     mean, error = statistics.mean(beyond), statistics.stdev(beyond) / len(beyond) ** 0.5
     what = "a preemption and what follows it beyond a signal that native code gets, mean"
     peers = {"that signal, µs": statistics.mean(signals)}
-    made.append(claim("preemption-switch", what, [mean - 2 * error, mean, mean + 2 * error], "µs", "<= 1", peers))
+    target = "<= 1"
+    one = claim("preemption-switch", what, [mean - 2 * error, mean, mean + 2 * error], "µs", target, peers)
+    # A spread that reaches beyond the target shows nothing.
+    one["holds"] = holds(mean + 2 * error, target)
+    made.append(one)
     return made
 
 

@@ -388,7 +388,7 @@ fn check_relocations(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Target, Toolchain};
+    use crate::{Target, Toolchain, machine::toolchain};
     use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
     use std::{fs, io::Write as _, path::Path, process::Command};
 
@@ -430,12 +430,6 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         Object::load(&file, 0, bytes, 0)
-    }
-
-    fn toolchain() -> Option<Toolchain> {
-        Toolchain::find()
-            .inspect_err(|reason| println!("skipped: {reason}"))
-            .ok()
     }
 
     #[test]

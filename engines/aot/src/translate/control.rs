@@ -44,6 +44,27 @@ impl Control {
     }
 }
 
+/// Whether a straight piece of code ends here.
+pub(super) fn is_control(operator: &Operator<'_>) -> bool {
+    matches!(
+        operator,
+        Operator::Unreachable
+            | Operator::Block { .. }
+            | Operator::Loop { .. }
+            | Operator::If { .. }
+            | Operator::Else
+            | Operator::End
+            | Operator::Br { .. }
+            | Operator::BrIf { .. }
+            | Operator::BrTable { .. }
+            | Operator::Return
+            | Operator::Call { .. }
+            | Operator::CallIndirect { .. }
+            | Operator::ReturnCall { .. }
+            | Operator::ReturnCallIndirect { .. }
+    )
+}
+
 impl Function<'_, '_> {
     /// Opens the function's body.
     pub(super) fn begin(&mut self, results: &[ValType]) {

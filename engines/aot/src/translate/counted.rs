@@ -21,6 +21,7 @@
 
 use super::{
     Bounds, GUARD,
+    control::is_control,
     function::{Function, Text},
     widen::{self, Lane, Lanes},
 };
@@ -414,23 +415,10 @@ impl Turn {
 
 /// An operator of one result that has nothing to do with control, calls, or sizes.
 fn is_plain(operator: &Operator<'_>) -> bool {
-    !matches!(
-        operator,
-        Operator::Unreachable
-            | Operator::Block { .. }
-            | Operator::Loop { .. }
-            | Operator::If { .. }
-            | Operator::Else
-            | Operator::Br { .. }
-            | Operator::BrTable { .. }
-            | Operator::Return
-            | Operator::Call { .. }
-            | Operator::CallIndirect { .. }
-            | Operator::ReturnCall { .. }
-            | Operator::ReturnCallIndirect { .. }
-            | Operator::MemoryGrow { .. }
-            | Operator::TableGrow { .. }
-    )
+    // Those that a body may have were dealt with before.
+    let ends = matches!(operator, Operator::End | Operator::BrIf { .. });
+    let sizes = matches!(operator, Operator::MemoryGrow { .. } | Operator::TableGrow { .. });
+    ends || !is_control(operator) && !sizes
 }
 
 /// What instructions take and leave that need no module to know it.
@@ -461,7 +449,7 @@ impl wasmparser::ModuleArity for Nothing {
 }
 
 /// Of an access: where, how many bytes, and whether it is a store.
-fn access(operator: &Operator<'_>) -> Option<(MemArg, u64, bool)> {
+pub(super) fn access(operator: &Operator<'_>) -> Option<(MemArg, u64, bool)> {
     Some(match *operator {
         Operator::I32Load8S { memarg }
         | Operator::I32Load8U { memarg }

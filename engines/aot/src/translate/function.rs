@@ -1,6 +1,13 @@
 //! One function on its way into LLVM IR: its operand stack, its locals, and which loads have to happen.
 
-use super::{Module, Settings, control::Control, llvm, needs::Record, parameters, results};
+use super::{
+    Module, Settings,
+    control::{Control, is_control},
+    counted::access,
+    llvm,
+    needs::Record,
+    parameters, results,
+};
 use crate::layout::{Offsets, Trap};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -92,27 +99,6 @@ pub(super) struct Function<'m, 'a> {
     pub(super) positions: Vec<Option<Text>>,
     /// The last float that was made a double.
     pub(super) promoted: Option<String>,
-}
-
-/// Whether a straight piece of code ends here.
-fn is_control(operator: &Operator<'_>) -> bool {
-    matches!(
-        operator,
-        Operator::Unreachable
-            | Operator::Block { .. }
-            | Operator::Loop { .. }
-            | Operator::If { .. }
-            | Operator::Else
-            | Operator::End
-            | Operator::Br { .. }
-            | Operator::BrIf { .. }
-            | Operator::BrTable { .. }
-            | Operator::Return
-            | Operator::Call { .. }
-            | Operator::CallIndirect { .. }
-            | Operator::ReturnCall { .. }
-            | Operator::ReturnCallIndirect { .. }
-    )
 }
 
 impl<'m, 'a> Function<'m, 'a> {
@@ -210,7 +196,7 @@ impl<'m, 'a> Function<'m, 'a> {
             && operators[1..]
                 .iter()
                 .take_while(|operator| !is_control(operator))
-                .any(super::memory::is_store);
+                .any(|operator| access(operator).is_some_and(|(_, _, stores)| stores));
     }
 
     fn declare(&mut self, kind: &FuncType, body: &FunctionBody<'_>) -> wasmparser::Result<()> {

@@ -204,23 +204,6 @@ impl Function<'_, '_> {
     }
 }
 
-/// Whether it writes to linear memory.
-pub(super) fn is_store(operator: &Operator<'_>) -> bool {
-    matches!(
-        operator,
-        Operator::I32Store { .. }
-            | Operator::I64Store { .. }
-            | Operator::F32Store { .. }
-            | Operator::F64Store { .. }
-            | Operator::I32Store8 { .. }
-            | Operator::I32Store16 { .. }
-            | Operator::I64Store8 { .. }
-            | Operator::I64Store16 { .. }
-            | Operator::I64Store32 { .. }
-            | Operator::V128Store { .. }
-    )
-}
-
 /// Bytes of a type of LLVM's, as far as memory accesses have them.
 pub(super) fn size(kind: &str) -> u64 {
     match kind {
