@@ -95,6 +95,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
                 // Where it cannot run there, it runs elsewhere.
                 let _ = machine::pin(core);
             }
+            // As the node's does.
+            let _ = priority::wake_at_once();
             tick(&*ticking, every, stop, on);
         });
         let _end = End(stop);

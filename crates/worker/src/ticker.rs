@@ -227,6 +227,8 @@ impl Ticker {
 }
 
 fn tick(shared: &Shared) {
+    // A kernel that refuses makes ticks later, and no more.
+    let _ = priority::wake_at_once();
     let watch = shared.watch();
     let mut seen = vec![0u64; shared.cores()];
     let mut events = Vec::with_capacity(shared.cores() + 1);
