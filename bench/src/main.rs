@@ -9,6 +9,7 @@
 //! - `worker`: a worker's loop around such sandboxes, against the sandboxes alone;
 //! - `preempt`: preemptions and resumptions of guests that compute;
 //! - `quantum`: what turns of a quantum cost guests that compute, and how late one is ended that spins;
+//! - `switch`: what a preemption costs beyond the signal that brings it;
 //! - `work`: what the guest `work` answers;
 //! - `kernel`: a numerical kernel in WebAssembly, by our ahead-of-time compiler or Wasmtime's;
 //! - `simulate`: scheduling policies in a simulated worker; nothing is timed;
@@ -35,6 +36,7 @@ mod sandbox;
 mod serve;
 mod simulate;
 mod statistics;
+mod switch;
 mod work;
 mod worker_loop;
 
@@ -63,6 +65,8 @@ enum Command {
     Preempt(preempt::Options),
     /// Runs guests that compute in turns of a quantum, or ends one that spins.
     Quantum(quantum::Options),
+    /// Preempts a guest that computes, by every signal, and interrupts native code by as many.
+    Switch(switch::Options),
     /// Computes what the guest `work` does.
     Work(work::Options),
     /// Runs a numerical kernel compiled to WebAssembly.
@@ -83,6 +87,7 @@ fn main() -> anyhow::Result<()> {
         Command::Worker(options) => print(&worker_loop::run(&options)?),
         Command::Preempt(options) => print(&preempt::run(&options)?),
         Command::Quantum(options) => print(&quantum::run(&options)?),
+        Command::Switch(options) => print(&switch::run(&options)?),
         Command::Work(options) => {
             work::run(&options);
             Ok(())

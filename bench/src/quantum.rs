@@ -10,7 +10,6 @@ use crate::{
     machine,
     sandbox::{Answer, Isolation, Module, Sink, grant, head},
     statistics::{Summary, Times},
-    work,
 };
 use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
@@ -20,7 +19,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     task::Waker,
     thread,
@@ -41,9 +40,6 @@ pub(crate) struct Options {
     /// Sandboxes that take turns.
     #[arg(long, default_value_t = 1)]
     guests: u64,
-    /// Signals that native code gets in each round.
-    #[arg(long, default_value_t = 0)]
-    signals: u32,
     /// Pairs of runs: with turns, and without.
     #[arg(long, default_value_t = 10)]
     rounds: u32,
@@ -68,8 +64,6 @@ pub(crate) struct Report {
     turns_us: Vec<f64>,
     /// How often they were preempted in each.
     preemptions: Vec<u64>,
-    /// What a signal costs native code, for each round.
-    signal_us: Vec<f64>,
     /// How long after its limit a guest that spins had ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     late_us: Option<Summary>,
@@ -122,7 +116,6 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             alone_us: Vec::new(),
             turns_us: Vec::new(),
             preemptions: Vec::new(),
-            signal_us: Vec::new(),
             late_us: None,
             kills: 0,
             too_late: 0,
@@ -134,7 +127,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             let turns = || {
                 let guests = guests()?;
                 on.store(true, Ordering::Relaxed);
-                let turns = in_turn(guests, quantum);
+                let turns = in_turn(guests, Duration::ZERO);
                 on.store(false, Ordering::Relaxed);
                 turns
             };
@@ -145,13 +138,11 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             } else {
                 (alone()?, turns()?)
             };
-            let signal = (options.signals > 0).then(|| signal(options.signals, quantum, options.ticker));
             // The first round is the warm-up.
             if round > 0 {
                 report.alone_us.push(alone.as_secs_f64() * 1e6);
                 report.turns_us.push(turns.as_secs_f64() * 1e6);
                 report.preemptions.push(preemptions);
-                report.signal_us.extend(signal);
             }
         }
         Ok(report)
@@ -177,16 +168,15 @@ fn tick(engine: &dyn Engine, every: Duration, stop: &AtomicBool, on: &AtomicBool
     }
 }
 
-/// The CPU time until all have ended, and how often one was preempted.
-fn in_turn(mut sandboxes: Vec<Box<dyn Sandbox>>, quantum: Duration) -> Result<(Duration, u64)> {
+/// The CPU time until all have ended, and how often one was preempted, by the first tick after turns of this length.
+fn in_turn(mut sandboxes: Vec<Box<dyn Sandbox>>, length: Duration) -> Result<(Duration, u64)> {
     let asked = AtomicBool::new(false);
     let begin = machine::own_cpu_time();
     let mut preemptions = 0;
     while !sandboxes.is_empty() {
         let mut failure = None;
         sandboxes.retain_mut(|sandbox| {
-            // A turn that began a little late is over with the tick that was meant for it.
-            let at = Instant::now() + quantum / 2;
+            let at = Instant::now() + length;
             match sandbox.run(Waker::noop(), Until { at, asked: &asked }) {
                 Step::Preempted => {
                     preemptions += 1;
@@ -210,42 +200,6 @@ fn in_turn(mut sandboxes: Vec<Box<dyn Sandbox>>, quantum: Duration) -> Result<(D
     Ok((machine::own_cpu_time().saturating_sub(begin), preemptions))
 }
 
-/// What one of so many signals costs that interrupt native code which has nothing to do with them: CPU time in microseconds.
-fn signal(signals: u32, quantum: Duration, ticker: Option<usize>) -> f64 {
-    let this = rustix::thread::gettid().as_raw_nonzero().get();
-    let (stop, sent) = (AtomicBool::new(false), AtomicU32::new(0));
-    let piece = || {
-        let begin = machine::own_cpu_time();
-        std::hint::black_box(work::state(std::hint::black_box(20_000)));
-        machine::own_cpu_time().saturating_sub(begin)
-    };
-    thread::scope(|scope| {
-        let (stop, sent) = (&stop, &sent);
-        let ticking = scope.spawn(move || {
-            if let Some(core) = ticker {
-                // Where it cannot run there, it runs elsewhere.
-                let _ = machine::pin(core);
-            }
-            while !stop.load(Ordering::Relaxed) {
-                thread::park_timeout(quantum);
-                fiber::preempt(this);
-                sent.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        let (mut interrupted, mut pieces) = (Duration::ZERO, 0);
-        while sent.load(Ordering::Relaxed) < signals {
-            interrupted += piece();
-            pieces += 1;
-        }
-        let sent = sent.load(Ordering::Relaxed);
-        stop.store(true, Ordering::Relaxed);
-        ticking.thread().unpark();
-        let _ = ticking.join();
-        let alone: Duration = (0..pieces).map(|_| piece()).sum();
-        (interrupted.as_secs_f64() - alone.as_secs_f64()) * 1e6 / f64::from(sent.max(1))
-    })
-}
-
 fn kill(kills: u32, quantum: Duration, spawn: impl Fn(u64) -> Result<Box<dyn Sandbox>>) -> Result<Report> {
     let asked = AtomicBool::new(false);
     let mut late = Times::new()?;
@@ -264,7 +218,6 @@ fn kill(kills: u32, quantum: Duration, spawn: impl Fn(u64) -> Result<Box<dyn San
         alone_us: Vec::new(),
         turns_us: Vec::new(),
         preemptions: Vec::new(),
-        signal_us: Vec::new(),
         late_us: Some(late.summary()),
         kills,
         too_late,

@@ -9,9 +9,10 @@
 //!
 //! *Preempting.* The signal's handler runs on the thread's alternate stack. The kernel has put the interrupted state there, all of
 //! it: general registers, flags, vectors, the signal mask. If the stack pointer lies in the stack of the fiber that this thread is
-//! running, the handler copies that state to the fiber, and changes what is on the alternate stack so that the thread goes on in
-//! [`Fiber::resume`], as if the guest had called it. To resume is to give the copy back to the kernel by `rt_sigreturn`, which is what
-//! the handler's own return would have done. Nothing is restored by hand, so nothing can be forgotten.
+//! running, the handler copies that state to the fiber, and the thread goes on in [`Fiber::resume`], as if the guest had called it: on
+//! x86-64 the handler jumps there itself, since the kernel has cleaned flags and vectors for it; elsewhere it changes what is on the
+//! alternate stack and returns. To resume is to give the copy back to the kernel by `rt_sigreturn`, which is what
+//! the handler's own return would have done. Nothing of the guest is restored by hand, so nothing can be forgotten.
 //!
 //! *Never in host code.* Whatever runs while the stack pointer is in the fiber's stack is the guest, or one of the two switches
 //! below, up to the instruction that changes the stack pointer. They keep all they know in registers, in the fiber's stack and

@@ -107,8 +107,9 @@ extern "C" fn interrupted(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
         if pointer < (*control).low || pointer > (*control).high {
             return;
         }
-        if (*control).frame.keep(context) {
-            arch::divert(context, (*control).host, arch::PREEMPTED);
+        let Control { frame, host, .. } = *control;
+        if frame.keep(context) {
+            arch::leave(context, frame, host, arch::PREEMPTED);
         }
     }
 }

@@ -1,8 +1,9 @@
 use super::*;
 use std::{
+    cell::Cell,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
 };
@@ -111,40 +112,107 @@ extern "C" fn counts(stop: usize, out: usize, _: usize) {
     }
 }
 
+/// The same in the eight lanes of a wide vector register.
+#[cfg(target_arch = "x86_64")]
+extern "C" fn counts_in_eight(stop: usize, out: usize, _: usize) {
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!(
+            "vpxorq zmm27, zmm27, zmm27",
+            "vpternlogd zmm26, zmm26, zmm26, 255",
+            "xor rcx, rcx",
+            "2:",
+            "vpsubq zmm27, zmm27, zmm26",
+            "inc rcx",
+            "cmp byte ptr [rdi], 0",
+            "je 2b",
+            "vmovdqu64 [rsi], zmm27",
+            "mov [rsi + 64], rcx",
+            "vzeroupper",
+            in("rdi") stop, in("rsi") out, out("rcx") _, out("zmm26") _, out("zmm27") _,
+        );
+    }
+}
+
 #[test]
 fn a_guest_is_interrupted_wherever_it_is_and_goes_on() {
+    is_interrupted(counts, 2);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn wide_vectors_outlive_an_interruption() {
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        is_interrupted(counts_in_eight, 9);
+    } else {
+        println!("skipped: this processor has no AVX-512");
+    }
+}
+
+/// A guest that leaves equal numbers in so many words.
+fn is_interrupted(guest: extern "C" fn(usize, usize, usize), words: usize) {
+    thread_local! {
+        static OURS: Cell<u64> = const { Cell::new(0) };
+    }
+    // Each needs a core for its guest and one for who asks.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock();
+
     let (thread, mut fiber) = fiber();
     let id = thread.id();
-    let (stop, done) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
-    let mut out = [0_u64; 2];
+    let stop = AtomicBool::new(false);
+    let (done, times) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut out = [0_u64; 9];
     fiber.start(
-        counts as *const c_void,
+        guest as *const c_void,
         [(&raw const stop).addr(), (&raw mut out).expose_provenance(), 0],
     );
-    let asks = done.clone();
-    let asking = thread::spawn(move || {
-        while !asks.load(Ordering::Relaxed) {
-            preempt(id);
-            thread::yield_now();
+    let asking = thread::spawn({
+        let (done, times) = (done.clone(), times.clone());
+        move || {
+            // Again when the last was heeded, or missed: a thread that only ever handles signals gets nowhere.
+            while !done.load(Ordering::Relaxed) {
+                let before = times.load(Ordering::Relaxed);
+                preempt(id);
+                for _ in 0..10_000 {
+                    if times.load(Ordering::Relaxed) != before {
+                        break;
+                    }
+                    std::hint::spin_loop();
+                }
+                thread::yield_now();
+            }
         }
     });
     let long = std::env::var_os("MILLPOND_TEST_LONG").is_some();
-    let enough = if long { 1_000_000 } else { 1_000 };
-    let mut preempted = 0;
-    loop {
-        match next(&mut fiber) {
-            Some(Event::Preempted) => preempted += 1,
+    let enough = if long { 1_000_000 } else { 10_000 };
+    // SAFETY: this thread's own.
+    let errno = unsafe { libc::__errno_location() };
+    for turn in 0.. {
+        OURS.set(turn);
+        // SAFETY: as above.
+        let (event, errno) = unsafe {
+            errno.write(42);
+            (next(&mut fiber), errno.read())
+        };
+        assert_eq!((OURS.get(), errno), (turn, 42));
+        match event {
+            Some(Event::Preempted) => {
+                if times.fetch_add(1, Ordering::Relaxed) + 1 == enough {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
             other => {
                 assert_eq!(other, Some(Event::Returned));
                 break;
             }
         }
-        if preempted == enough {
-            stop.store(true, Ordering::Relaxed);
-        }
     }
     done.store(true, Ordering::Relaxed);
     asking.join().unwrap();
-    assert!(preempted >= enough);
-    assert_eq!(out[0], out[1]);
+    assert!(times.load(Ordering::Relaxed) >= enough);
+    assert!(
+        out[0] > 0 && out[..words].iter().all(|word| *word == out[0]),
+        "{out:?}"
+    );
 }

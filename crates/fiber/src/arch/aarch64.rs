@@ -276,6 +276,12 @@ pub(crate) unsafe fn divert(context: *mut ucontext_t, host: usize, event: u32) {
     }
 }
 
+/// As [`divert`] does: vectors are the kernel's to give back.
+pub(crate) unsafe fn leave(context: *mut ucontext_t, _: Frame, host: usize, event: u32) {
+    // SAFETY: the caller's.
+    unsafe { divert(context, host, event) }
+}
+
 /// The number in `brk #0x55NN`, the instruction that traps on purpose.
 ///
 /// # Safety

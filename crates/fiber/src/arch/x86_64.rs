@@ -5,7 +5,7 @@ use super::{CALL, RETURNED};
 use crate::Control;
 use libc::{c_int, ucontext_t};
 use std::{
-    arch::naked_asm,
+    arch::{asm, naked_asm},
     ffi::c_void,
     mem::{offset_of, size_of},
     ptr, slice,
@@ -124,15 +124,15 @@ pub(crate) unsafe fn first_frame(
     pointer
 }
 
-/// What the kernel's `struct ucontext` has of `ucontext_t`: flags, link, alternate stack, registers, and the signal mask of 8 bytes.
-const CONTEXT: usize = offset_of!(ucontext_t, uc_sigmask) + 8;
+/// Bytes of the kernel's signal masks.
+const SIGNALS: usize = 8;
+/// What the kernel's `struct ucontext` has of `ucontext_t`: flags, link, alternate stack, registers, and the signal mask.
+const CONTEXT: usize = offset_of!(ucontext_t, uc_sigmask) + SIGNALS;
 /// In the state of vectors and floats (`struct _fpx_sw_bytes`): a number that says that it is more than the first 512 bytes, and how
 /// much.
 const MAGIC_AT: usize = 464;
 const MAGIC: u32 = 0x4650_5853;
 const SIZE_AT: usize = 468;
-/// Which of its parts are not as at a thread's begin.
-const PARTS_AT: usize = 512;
 const LEGACY: usize = 512;
 
 /// Room for the state of an interrupted guest.
@@ -166,11 +166,11 @@ impl Frame {
         self.base
     }
 
-    /// Copies what the kernel has saved, and has the vectors be as new for the host. Whether there was room.
+    /// Copies what the kernel has saved. Whether there was room.
     ///
     /// # Safety
     /// The kernel's context of the signal that is being handled, and a frame that is writable.
-    pub(crate) unsafe fn keep(self, context: *mut ucontext_t) -> bool {
+    pub(crate) unsafe fn keep(self, context: *const ucontext_t) -> bool {
         // SAFETY: the kernel says how large its state is.
         unsafe {
             let state = (*context).uc_mcontext.fpregs.cast::<u8>();
@@ -189,11 +189,6 @@ impl Frame {
             ptr::copy_nonoverlapping(state, base.add(vectors), size);
             let kept = base.cast::<ucontext_t>();
             (&raw mut (*kept).uc_mcontext.fpregs).write(base.add(vectors).cast());
-            if extended {
-                // Of x87 and SSE, the control words stay; wide registers that are not clean would slow down the host.
-                let parts = state.add(PARTS_AT).cast::<u64>();
-                parts.write_unaligned(parts.read_unaligned() & 3);
-            }
             true
         }
     }
@@ -229,6 +224,34 @@ pub(crate) unsafe fn divert(context: *mut ucontext_t, host: usize, event: u32) {
         register(context, libc::REG_RAX).write(i64::from(event));
         let flags = register(context, libc::REG_EFL);
         flags.write(flags.read() & !FLAGS);
+    }
+}
+
+/// Goes on in the host, out of the handler: the kernel has made flags and vectors as code of the convention expects them, for the
+/// handler, so only the signal mask is to be given back. It is read from the frame: the alternate stack is free for the next signal as soon as it is
+/// left.
+///
+/// # Safety
+/// In a handler that nothing on the alternate stack is waiting for. The frame has been filled with its context; `host` is a stack
+/// pointer that [`switch`] or [`give_back`] left.
+pub(crate) unsafe fn leave(_: *mut ucontext_t, frame: Frame, host: usize, event: u32) {
+    // SAFETY: `land` finds what they have pushed.
+    unsafe {
+        asm!(
+            "mov rsp, r8",
+            "syscall",
+            "mov eax, r9d",
+            "jmp {land}",
+            land = sym land,
+            in("eax") libc::SYS_rt_sigprocmask as u32,
+            in("edi") libc::SIG_SETMASK,
+            in("rsi") frame.base + offset_of!(ucontext_t, uc_sigmask),
+            in("edx") 0,
+            in("r10") SIGNALS,
+            in("r8") host,
+            in("r9d") event,
+            options(noreturn),
+        )
     }
 }
 
