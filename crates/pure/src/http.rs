@@ -1,0 +1,334 @@
+//! Sets in requests and responses.
+//!
+//! A request's body that is no form is one item, `body`, of the function's first input set. A form (`multipart/form-data`, RFC 7578)
+//! has a part for each item, called `SET/ITEM`; a part called `SET` has its file's name, or its number among the parts of that set.
+//! A part's header `Millpond-Key` is its item's key. The response is the item, if there is one output set with one item, and a form of the same kind
+//! else.
+
+use crate::{BadName, Item, MOST_ITEMS, Set, check_name};
+use bytes::Bytes;
+use contract::ResponseHead;
+use futures_util::{FutureExt as _, stream};
+use std::{collections::HashSet, convert::Infallible, iter};
+
+/// The header of a part that has its item's key.
+const KEY: &str = "millpond-key";
+
+/// The item that a body is which is no form.
+const BODY: &str = "body";
+
+/// What is wrong with a request, for whoever sent it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    /// It is not the form that its content type says.
+    #[error("the body is not the `multipart/form-data` that its content type says: {0}")]
+    NotAForm(String),
+    /// A part has no name.
+    #[error("part {0} of the form has no name: call it `SET/ITEM`")]
+    Nameless(usize),
+    /// A part's set or item has a bad name.
+    #[error("`{name}` in the form: {why}")]
+    Name {
+        /// The part's.
+        name: String,
+        /// What is wrong with it.
+        why: BadName,
+    },
+    /// A part is of a set that the function does not have.
+    #[error("the function has no input set `{set}`; it has {}", list(.known))]
+    Unknown {
+        /// The set.
+        set: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// Two parts are the same item.
+    #[error("the form has `{0}` twice")]
+    Twice(String),
+    /// A key is no number.
+    #[error("the key of `{0}` is no number of 64 bits")]
+    Key(String),
+    /// There are too many.
+    #[error("the form has more than {MOST_ITEMS} items")]
+    TooMany,
+    /// There is a body, and the function takes none.
+    #[error("the function has no input sets, and the request has a body")]
+    NotWanted,
+}
+
+fn list(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => format!("`{}`", names.join("`, `")),
+    }
+}
+
+/// The input sets in a request: each that the function has, in this order, with the items that the request has of it.
+pub fn read_request(
+    content_type: Option<&[u8]>,
+    body: Bytes,
+    inputs: &[String],
+) -> Result<Vec<Set>, BadRequest> {
+    let empty = |name: &String| Set {
+        name: name.clone(),
+        items: Vec::new(),
+    };
+    let mut sets: Vec<Set> = inputs.iter().map(empty).collect();
+    let content_type = content_type
+        .and_then(|value| str::from_utf8(value).ok())
+        .unwrap_or_default();
+    let is_form = content_type
+        .get(..19)
+        .is_some_and(|begin| begin.eq_ignore_ascii_case("multipart/form-data"));
+    if is_form {
+        let boundary =
+            multer::parse_boundary(content_type).map_err(|error| BadRequest::NotAForm(error.to_string()))?;
+        read_form(body, boundary, &mut sets)?;
+    } else if !body.is_empty() {
+        let first = sets.first_mut().ok_or(BadRequest::NotWanted)?;
+        first.items.push(Item {
+            name: BODY.to_owned(),
+            key: 0,
+            data: body,
+        });
+    }
+    Ok(sets)
+}
+
+fn read_form(body: Bytes, boundary: String, sets: &mut [Set]) -> Result<(), BadRequest> {
+    let mut form = multer::Multipart::new(stream::iter(iter::once(Ok::<_, Infallible>(body))), boundary);
+    let mut seen = HashSet::new();
+    // The whole body is here: nothing is ever pending.
+    let broken = || BadRequest::NotAForm("it ends too early".to_owned());
+    let wrong = |error: multer::Error| BadRequest::NotAForm(error.to_string());
+    while let Some(mut part) = form
+        .next_field()
+        .now_or_never()
+        .ok_or_else(broken)?
+        .map_err(wrong)?
+    {
+        if seen.len() == MOST_ITEMS {
+            return Err(BadRequest::TooMany);
+        }
+        let name = part
+            .name()
+            .ok_or(BadRequest::Nameless(seen.len() + 1))?
+            .to_owned();
+        let (set, item) = name
+            .split_once('/')
+            .map_or((&*name, None), |(set, item)| (set, Some(item)));
+        let Some(index) = sets.iter().position(|known| known.name == set) else {
+            return Err(BadRequest::Unknown {
+                set: set.to_owned(),
+                known: sets.iter().map(|set| set.name.clone()).collect(),
+            });
+        };
+        let item = item.or(part.file_name()).map(str::to_owned);
+        let item = item.unwrap_or_else(|| sets[index].items.len().to_string());
+        check_name(&item).map_err(|why| BadRequest::Name {
+            name: name.clone(),
+            why,
+        })?;
+        let whole = format!("{set}/{item}");
+        let key = match part.headers().get(KEY) {
+            None => 0,
+            Some(key) => key
+                .to_str()
+                .ok()
+                .and_then(|key| key.parse().ok())
+                .ok_or_else(|| BadRequest::Key(whole.clone()))?,
+        };
+        if !seen.insert(whole.clone()) {
+            return Err(BadRequest::Twice(whole));
+        }
+        let mut pieces: Vec<Bytes> = Vec::new();
+        while let Some(piece) = part.chunk().now_or_never().ok_or_else(broken)?.map_err(wrong)? {
+            pieces.push(piece);
+        }
+        let data = match pieces.as_slice() {
+            [one] => one.clone(),
+            several => several.concat().into(),
+        };
+        sets[index].items.push(Item {
+            name: item,
+            key,
+            data,
+        });
+    }
+    Ok(())
+}
+
+/// A response with these outputs: its head, and its body in pieces. `content_type` is that of an item that is alone.
+pub fn response(mut sets: Vec<Set>, content_type: &Bytes) -> (ResponseHead, Vec<Bytes>) {
+    if let [set] = sets.as_mut_slice()
+        && set.items.len() == 1
+        && let Some(item) = set.items.pop()
+    {
+        return (head(content_type.clone()), vec![item.data]);
+    }
+    let boundary = boundary(&sets);
+    let mut pieces = Vec::new();
+    for set in sets {
+        for item in set.items {
+            let mut begin = format!(
+                "--{boundary}\r\ncontent-disposition: form-data; name=\"{}/{}\"\r\n",
+                quoted(&set.name),
+                quoted(&item.name)
+            );
+            if item.key != 0 {
+                begin += &format!("{KEY}: {}\r\n", item.key);
+            }
+            begin += "content-type: application/octet-stream\r\n\r\n";
+            pieces.extend([begin.into(), item.data, Bytes::from_static(b"\r\n")]);
+        }
+    }
+    pieces.push(format!("--{boundary}--\r\n").into());
+    (
+        head(format!("multipart/form-data; boundary={boundary}").into()),
+        pieces,
+    )
+}
+
+fn head(content_type: Bytes) -> ResponseHead {
+    ResponseHead {
+        status: 200,
+        headers: vec![("content-type".into(), content_type)],
+    }
+}
+
+/// As HTML's forms have names: no quotation mark, and no line's end.
+fn quoted(name: &str) -> String {
+    name.replace('"', "%22")
+}
+
+/// What none of the items has in it: equal outputs make equal responses.
+fn boundary(sets: &[Set]) -> String {
+    let items = || sets.iter().flat_map(|set| &set.items);
+    (0..)
+        .map(|number: u64| format!("millpond-{number}"))
+        .find(|boundary| items().all(|item| memchr::memmem::find(&item.data, boundary.as_bytes()).is_none()))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn item(name: &str, key: u64, data: &'static [u8]) -> Item {
+        Item {
+            name: name.to_owned(),
+            key,
+            data: Bytes::from_static(data),
+        }
+    }
+
+    fn form(body: &'static str, inputs: &[&str]) -> Result<Vec<Set>, BadRequest> {
+        let kind: &[u8] = b"Multipart/Form-Data; boundary=\"x\"";
+        read_request(Some(kind), Bytes::from_static(body.as_bytes()), &names(inputs))
+    }
+
+    #[test]
+    fn a_body_is_an_item_of_the_first_set() {
+        let sets = read_request(
+            Some(b"text/plain"),
+            Bytes::from_static(b"hi"),
+            &names(&["a", "b"]),
+        )
+        .unwrap();
+        assert_eq!(sets[0].items, [item("body", 0, b"hi")]);
+        assert!(sets[1].items.is_empty());
+        let sets = read_request(None, Bytes::new(), &names(&["a"])).unwrap();
+        assert!(sets[0].items.is_empty());
+        assert_eq!(
+            read_request(None, Bytes::from_static(b"hi"), &[]),
+            Err(BadRequest::NotWanted)
+        );
+    }
+
+    #[test]
+    fn a_form_has_an_item_in_each_part() {
+        let body = "--x\r\nContent-Disposition: form-data; name=\"b/one\"\r\nMillpond-Key: 7\r\n\r\n1\r\n\
+            --x\r\nContent-Disposition: form-data; name=\"a\"; filename=\"two.txt\"\r\nContent-Type: text/plain\r\n\r\n22\r\n\
+            --x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n\r\n--x--\r\n";
+        let sets = form(body, &["a", "b"]).unwrap();
+        assert_eq!(sets[0].items, [item("two.txt", 0, b"22"), item("1", 0, b"")]);
+        assert_eq!(sets[1].items, [item("one", 7, b"1")]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_form_is_said() {
+        let part = |more: &str| {
+            let body = format!("--x\r\nContent-Disposition: form-data; {more}\r\n\r\n1\r\n--x--\r\n");
+            form(body.leak(), &["a", "b"]).unwrap_err().to_string()
+        };
+        assert_eq!(
+            part("name=\"c/x\""),
+            "the function has no input set `c`; it has `a`, `b`"
+        );
+        assert!(part("name=\"a/x/y\"").contains("no `/`"));
+        assert!(part("name=\"a/..\"").contains("`..`"));
+        assert!(part("filename=\"y\"").contains("part 1 of the form has no name"));
+        assert!(part("name=\"a/x\"\r\nMillpond-Key: many").contains("the key of `a/x`"));
+        let twice = "--x\r\nContent-Disposition: form-data; name=\"a/i\"\r\n\r\n1\r\n\
+            --x\r\nContent-Disposition: form-data; name=\"a/i\"\r\n\r\n1\r\n--x--\r\n";
+        assert_eq!(form(twice, &["a"]), Err(BadRequest::Twice("a/i".to_owned())));
+        for broken in [
+            "",
+            "hello",
+            "--x\r\n",
+            "--x\r\nContent-Disposition: form-data; name=\"a/i\"\r\n\r\n1",
+        ] {
+            assert!(
+                matches!(form(broken, &["a"]), Err(BadRequest::NotAForm(_))),
+                "{broken:?}"
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_form_is_reading_it_ends(
+            parts in proptest::collection::vec("(--x|\r\n|--|\r\n\r\n|content-disposition: form-data; name=|\"a/[a-c]\"|a|\")", 0..12),
+        ) {
+            let kind: &[u8] = b"multipart/form-data; boundary=x";
+            let _ = read_request(Some(kind), parts.concat().into(), &names(&["a"]));
+        }
+    }
+
+    #[test]
+    fn one_item_is_the_response() {
+        let set = Set {
+            name: "out".to_owned(),
+            items: vec![item("x", 3, b"data")],
+        };
+        let (head, body) = response(vec![set], &Bytes::from_static(b"image/png"));
+        assert_eq!(
+            head.headers,
+            [("content-type".into(), Bytes::from_static(b"image/png"))]
+        );
+        assert_eq!(body, ["data"]);
+    }
+
+    #[test]
+    fn other_responses_are_forms_that_can_be_read_again() {
+        let sets = vec![
+            Set {
+                name: "a".to_owned(),
+                items: vec![item("x", 3, b"\r\n--millpond-0--\r\n"), item("y", 0, b"")],
+            },
+            Set {
+                name: "b".to_owned(),
+                items: Vec::new(),
+            },
+        ];
+        let (head, body) = response(sets.clone(), &Bytes::new());
+        let kind = &head.headers[0].1;
+        assert!(kind.ends_with(b"boundary=millpond-1"), "{kind:?}");
+        let again = read_request(Some(kind), body.concat().into(), &names(&["a", "b"]));
+        assert_eq!(again.unwrap(), sets);
+    }
+}
