@@ -78,7 +78,7 @@ impl Sandbox for Call {
         let started = Some(Instant::now());
         let headers = match &self.grant.protocol {
             Protocol::Raw { content_type } => vec![("content-type".into(), content_type.clone())],
-            Protocol::Cgi => Vec::new(),
+            Protocol::Cgi | Protocol::Pure { .. } => Vec::new(),
         };
         self.input.response.head(ResponseHead { status: 200, headers });
         self.input.response.body(Bytes::from_static(PONG));

@@ -97,6 +97,7 @@ class Shop:
         "tree": "recurse",
         "collage": ("grow", {"memory": "8MiB"}),
         "label": ("ping", {"protocol": "cgi"}),
+        "join": ("pure", {"protocol": "pure", "input_sets": ["a", "b"]}),
         "wait": ("sleep", {"timeout": "50ms"}),
         "render": ("spin", {"cpu_time": "50ms"}),
         "print": ("endless", {"response_body": "1MiB"}),
@@ -213,6 +214,9 @@ PROVOKED = {
     "function-trap": lambda s: s.app.call("crop"),
     "function-stack-overflow": lambda s: s.app.call("tree"),
     "function-out-of-memory": lambda s: s.app.call("collage"),
+    "function-bad-input": lambda s: s.app.call(
+        "join", b'--x\r\nContent-Disposition: form-data; name="c/i"\r\n\r\n\r\n--x--\r\n', headers={"Content-Type": "multipart/form-data; boundary=x"}
+    ),
     "function-bad-output": lambda s: s.app.call("label"),
     "limit-timeout": lambda s: s.app.call("wait", rest="?ms=60000"),
     "limit-cpu-time": lambda s: s.app.call("render"),

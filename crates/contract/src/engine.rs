@@ -93,6 +93,11 @@ pub trait Image: Send + Sync {
         false
     }
 
+    /// Whether its code can be a pure function ([`crate::Protocol::Pure`]).
+    fn is_pure(&self) -> bool {
+        false
+    }
+
     /// A fresh sandbox, in microseconds: nothing in it comes from an earlier request. The code has not begun to run.
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError>;
 }

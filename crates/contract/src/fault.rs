@@ -31,6 +31,12 @@ pub enum Fault {
         /// How it failed.
         reason: String,
     },
+    /// The request is not what it takes: whoever sent it is to mend it.
+    #[error("the request is not what the function takes: {reason}")]
+    BadInput {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// It wrote more than it may.
     #[error("the function wrote more than its limit of {limit}")]
     OutputTooLarge {
@@ -65,6 +71,7 @@ impl Fault {
             Self::Trap { .. } => "function-trap",
             Self::StackOverflow => "function-stack-overflow",
             Self::OutOfMemory { .. } => "function-out-of-memory",
+            Self::BadInput { .. } => "function-bad-input",
             Self::OutputTooLarge { .. } => "limit-response-body",
             Self::Timeout { .. } => "limit-timeout",
             Self::CpuTime { .. } => "limit-cpu-time",

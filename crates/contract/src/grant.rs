@@ -84,16 +84,25 @@ pub fn is_reserved_variable(name: &str) -> bool {
     name.starts_with("HTTP_") || name.starts_with("MILLPOND_") || META_VARIABLES.contains(&name)
 }
 
-/// How a command's standard output becomes a response.
+/// How a request becomes a function's input, and what it leaves a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// All of it is the body, of this media type.
+    /// All of the standard output is the body, of this media type.
     Raw {
         /// The response's `Content-Type`: visible ASCII, shared by all responses.
         content_type: Bytes,
     },
     /// It begins with header lines and an empty line (RFC 3875, section 6).
     Cgi,
+    /// The function is pure: it gets sets of items, gives back others, and sees nothing else.
+    Pure {
+        /// Names of the sets that it gets, each once.
+        inputs: Vec<String>,
+        /// Names of the sets that it gives back, each once.
+        outputs: Vec<String>,
+        /// The `Content-Type` of a response that is one item.
+        content_type: Bytes,
+    },
 }
 
 /// The limits of one function. Every one has a key of the same name in the manifest.

@@ -61,10 +61,14 @@ impl Problem {
                 "raise `memory` of this function in millpond.toml, or make it use less",
             ),
             Fault::StackOverflow => (502, "look for unbounded recursion or very large local variables"),
+            Fault::BadInput { .. } => (
+                400,
+                "send one body for the function's first input set, or a form (`multipart/form-data`) with a part `SET/ITEM` for each item",
+            ),
             Fault::BadOutput { .. } => (
                 502,
                 "a command with `protocol = \"cgi\"` begins its output with header lines and an empty line; an HTTP handler sets \
-                 a response, and writes its body to the end",
+                 a response, and writes its body to the end; a pure function leaves items in its output sets and nothing else",
             ),
             Fault::Exit { .. } | Fault::Trap { .. } => (502, "see its output with `millpond logs`"),
         };

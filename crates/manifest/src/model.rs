@@ -104,14 +104,23 @@ pub struct Function {
     /// Arguments after the program's name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
-    /// `Content-Type` of the response under `protocol = "raw"`; `text/plain; charset=utf-8` when absent.
+    /// `Content-Type` of the response under `protocol = "raw"`, and of an item under `protocol = "pure"`; `text/plain; charset=utf-8` and
+    /// `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 3), extend("examples" = ["image/png"]))]
     pub content_type: Option<String>,
-    /// How a command's standard output becomes a response.
+    /// What the function is given, and what of it becomes a response.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(extend("default" = "raw"))]
     pub protocol: Protocol,
+    /// Sets of items that a pure function gets; `["input"]` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>", extend("examples" = [["a", "b"]]))]
+    pub input_sets: Option<Vec<String>>,
+    /// Sets of items that a pure function gives back; `["output"]` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>", extend("examples" = [["product"]]))]
+    pub output_sets: Option<Vec<String>>,
     /// Environment variables. Names that every request sets itself (`HTTP_*`, `MILLPOND_*` and CGI's) are refused.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<schema::Variable, String>")]
@@ -173,15 +182,18 @@ impl Engine {
     }
 }
 
-/// How standard output becomes a response.
+/// What a function is given, and what of it becomes a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// All of it is the body.
+    /// The request is its environment and its standard input; all of its standard output is the response's body.
     #[default]
     Raw,
-    /// It begins with header lines and an empty line (RFC 3875, section 6).
+    /// The same, but its standard output begins with header lines and an empty line (RFC 3875, section 6).
     Cgi,
+    /// The function is pure: it gets sets of items as files `/in/SET/ITEM`, leaves others as `/out/SET/ITEM`, and sees nothing else. Equal inputs
+    /// give equal outputs.
+    Pure,
 }
 
 /// How a function's code is made.
@@ -389,6 +401,15 @@ impl Function {
                     .into(),
             },
             Protocol::Cgi => contract::Protocol::Cgi,
+            Protocol::Pure => contract::Protocol::Pure {
+                inputs: sets(self.input_sets.as_ref(), "input"),
+                outputs: sets(self.output_sets.as_ref(), "output"),
+                content_type: self
+                    .content_type
+                    .clone()
+                    .unwrap_or_else(|| ITEM_CONTENT_TYPE.to_owned())
+                    .into(),
+            },
         }
     }
 
@@ -403,6 +424,13 @@ impl Function {
 
 /// `Content-Type` of a raw response when the manifest names none.
 pub const DEFAULT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
+
+/// `Content-Type` of a pure function's item when the manifest names none.
+const ITEM_CONTENT_TYPE: &str = "application/octet-stream";
+
+fn sets(named: Option<&Vec<String>>, default: &str) -> Vec<String> {
+    named.cloned().unwrap_or_else(|| vec![default.to_owned()])
+}
 
 impl Grants {
     /// Whether the function may reach nothing.

@@ -77,6 +77,7 @@ impl Rules<'_> {
                 self.check("bad-content-type", &path, media_type(content_type));
             }
         }
+        self.sets(function, at);
         if let (Some(most), Some(memory)) = (function.engine.most_memory(), function.memory)
             && memory > most
         {
@@ -124,6 +125,57 @@ impl Rules<'_> {
                 &join(&nth(&join(&grants, "s3"), i), "bucket"),
                 bucket(&grant.bucket),
             );
+        }
+    }
+
+    /// A pure function's sets, and what it cannot have beside them.
+    fn sets(&mut self, function: &Function, at: &str) {
+        let named = [
+            ("input_sets", &function.input_sets),
+            ("output_sets", &function.output_sets),
+        ];
+        let is_pure = function.protocol == Protocol::Pure;
+        for (key, sets) in named {
+            let (path, Some(sets)) = (join(at, key), sets) else {
+                continue;
+            };
+            if !is_pure {
+                let help = "remove it, or say `protocol = \"pure\"`";
+                self.check(
+                    "contradiction",
+                    &path,
+                    broken("is of pure functions, and this is none", help),
+                );
+            }
+            for (i, set) in sets.iter().enumerate() {
+                let path = nth(&path, i);
+                if let Err(why) = pure::check_name(set) {
+                    self.check(
+                        "bad-name",
+                        &path,
+                        broken(format!("is no name of a set: {why}"), "name it otherwise"),
+                    );
+                } else if sets[..i].contains(set) {
+                    self.check(
+                        "bad-name",
+                        &path,
+                        broken("is another set's name", "name each set once"),
+                    );
+                }
+            }
+        }
+        if !is_pure {
+            return;
+        }
+        if function.reuse > 1 {
+            let help = "remove it, or `protocol = \"pure\"`";
+            let reason = "is above 1, and what a pure function gives back depends on its inputs alone";
+            self.check("contradiction", &join(at, "reuse"), broken(reason, help));
+        }
+        if !function.grants.is_empty() {
+            let help = "remove them, or `protocol = \"pure\"`";
+            let reason = "let it reach others, and a pure function reaches nobody";
+            self.check("contradiction", &join(at, "grants"), broken(reason, help));
         }
     }
 

@@ -197,7 +197,7 @@ impl Settings {
     }
 }
 
-/// [`Protocol`] as the manifest's two keys.
+/// [`Protocol`] as the manifest's keys.
 mod protocol {
     use contract::Protocol;
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -207,18 +207,33 @@ mod protocol {
         protocol: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content_type: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input_sets: Option<Vec<String>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_sets: Option<Vec<String>>,
     }
 
     pub(super) fn serialize<S: Serializer>(protocol: &Protocol, serializer: S) -> Result<S::Ok, S::Error> {
-        let (protocol, content_type) = match protocol {
-            Protocol::Raw { content_type } => {
-                ("raw", Some(String::from_utf8_lossy(content_type).into_owned()))
-            }
-            Protocol::Cgi => ("cgi", None),
+        let text = |bytes| Some(String::from_utf8_lossy(bytes).into_owned());
+        let (protocol, content_type, input_sets, output_sets) = match protocol {
+            Protocol::Raw { content_type } => ("raw", text(content_type), None, None),
+            Protocol::Cgi => ("cgi", None, None, None),
+            Protocol::Pure {
+                inputs,
+                outputs,
+                content_type,
+            } => (
+                "pure",
+                text(content_type),
+                Some(inputs.clone()),
+                Some(outputs.clone()),
+            ),
         };
         Keys {
             protocol: protocol.to_owned(),
             content_type,
+            input_sets,
+            output_sets,
         }
         .serialize(serializer)
     }
@@ -226,6 +241,11 @@ mod protocol {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Protocol, D::Error> {
         let keys = Keys::deserialize(deserializer)?;
         match (keys.protocol.as_str(), keys.content_type) {
+            ("pure", Some(content_type)) => Ok(Protocol::Pure {
+                inputs: keys.input_sets.unwrap_or_default(),
+                outputs: keys.output_sets.unwrap_or_default(),
+                content_type: content_type.into(),
+            }),
             ("raw", Some(content_type)) => Ok(Protocol::Raw {
                 content_type: content_type.into(),
             }),

@@ -9,8 +9,8 @@ use crate::{
     tiers::{Ladder, Tiers},
 };
 use contract::{
-    ApplicationId, ByteSize, Digest, Engine, Entry, Expect, FunctionId, FunctionRef, Name, Qualifier,
-    Revision, Store, StoreError, VersionNumber,
+    ApplicationId, ByteSize, Digest, Engine, Entry, Expect, FunctionId, FunctionRef, Name, PrepareError,
+    Protocol, Qualifier, Revision, Store, StoreError, VersionNumber,
 };
 use manifest::Manifest;
 use parking_lot::{Mutex, RwLock};
@@ -358,6 +358,11 @@ impl Registry {
                 Err(LoadError::Failed(error)) => return Err(error),
                 Err(LoadError::Refused(reason)) => return Err(Error::CodeRefused { function, reason }),
             };
+            if matches!(settings.protocol, Protocol::Pure { .. }) && !ready.image.is_pure() {
+                let reason = "`protocol = \"pure\"` is for core modules, and this is a component";
+                let reason = PrepareError::Unsupported(reason.to_owned());
+                return Err(Error::CodeRefused { function, reason });
+            }
             let initial = ready.image.initial_memory();
             if initial > settings.limits.memory {
                 return Err(Error::MemoryTooSmall {

@@ -31,6 +31,9 @@ impl Clock {
 
     /// Nanoseconds.
     pub(crate) fn now(self, command: &mut Command) -> Result<u64, Errno> {
+        if let Some(pure) = &mut command.pure {
+            return Ok(pure.time(self));
+        }
         let now = match self {
             Self::Realtime => realtime(),
             Self::Monotonic => origin().elapsed(),
@@ -46,6 +49,9 @@ impl Clock {
         u64::try_from(now.as_nanos()).map_err(|_| Errno::OVERFLOW)
     }
 }
+
+/// The beginning of the year 2000, in nanoseconds since 1970: when every run of a pure function begins.
+pub(crate) const PURE_BEGIN: u64 = 946_684_800_000_000_000;
 
 /// When the guests' monotonic clock was at 0.
 pub fn origin() -> Instant {

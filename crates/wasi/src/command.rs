@@ -3,6 +3,8 @@
 use crate::{
     Incoming, cgi,
     environment::{self, Strings},
+    files::Files,
+    pure::Pure,
 };
 use bytes::Bytes;
 use contract::{
@@ -50,6 +52,8 @@ pub struct Command {
     pub(crate) waiting_since: Option<Instant>,
     /// The reading of the thread's CPU clock that the guest sees as 0.
     pub(crate) cpu_origin: Option<Duration>,
+    /// A pure function's world, once its inputs are there.
+    pub(crate) pure: Option<Box<Pure>>,
 }
 
 /// Longer pieces of a log are handed over in several.
@@ -71,6 +75,7 @@ impl Command {
             environment: None,
             waiting_since: None,
             cpu_origin: None,
+            pure: None,
         }
     }
 
@@ -105,7 +110,26 @@ impl Command {
             return Err(Fault::Exit { code });
         }
         let output = Bytes::from(std::mem::take(&mut self.output));
+        let limit = self.grant.limits.response_body;
         let (head, body) = match &self.grant.protocol {
+            Protocol::Pure {
+                outputs,
+                content_type,
+                ..
+            } => {
+                let files = self.pure.take().map(|mut pure| pure.files.take_outputs(outputs));
+                let sets = files.unwrap_or_else(|| Ok(Vec::new()));
+                let sets = sets.map_err(|reason| Fault::BadOutput { reason })?;
+                let (head, pieces) = ::pure::response(sets, content_type);
+                if pieces.iter().map(Bytes::len).sum::<usize>() > limit.bytes() {
+                    return Err(Fault::OutputTooLarge { limit });
+                }
+                self.response.head(head);
+                for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+                    self.response.body(piece);
+                }
+                return Ok(());
+            }
             Protocol::Raw { content_type } => (
                 ResponseHead {
                     status: 200,
@@ -116,10 +140,8 @@ impl Command {
             Protocol::Cgi => {
                 let (head, body) =
                     cgi::parse(output, self.head.method()).map_err(|reason| Fault::BadOutput { reason })?;
-                if body.len() > self.grant.limits.response_body.bytes() {
-                    return Err(Fault::OutputTooLarge {
-                        limit: self.grant.limits.response_body,
-                    });
+                if body.len() > limit.bytes() {
+                    return Err(Fault::OutputTooLarge { limit });
                 }
                 (head, body)
             }
@@ -175,23 +197,37 @@ impl Command {
         self.services.as_ref()
     }
 
-    /// Whether the request's body is still on its way: a WASI 0.1 command begins when it is here, by
-    /// [`Command::poll_complete`].
+    /// Whether the request's body is still on its way, or has yet to become a pure function's inputs: a WASI 0.1 command begins when it is
+    /// here, by [`Command::poll_complete`].
     pub fn is_incomplete(&self) -> bool {
         self.body.rest.is_some()
+            || self.pure.is_none() && matches!(self.grant.protocol, Protocol::Pure { .. })
     }
 
     /// Takes in all of the request's body. To be called until it is ready, and before anything else.
-    pub fn poll_complete(&mut self, waker: &Waker) -> Poll<Result<(), BodyError>> {
+    pub fn poll_complete(&mut self, waker: &Waker) -> Poll<Result<(), Fault>> {
         while let Some(rest) = &mut self.body.rest {
-            match std::task::ready!(rest.poll_next(waker))? {
+            match std::task::ready!(rest.poll_next(waker)) {
                 // What comes is within `request_body`: whoever feeds the stream sees to that.
-                Some(piece) => self.output.extend_from_slice(&piece),
-                None => {
+                Ok(Some(piece)) => self.output.extend_from_slice(&piece),
+                Ok(None) => {
                     self.body.here = std::mem::take(&mut self.output).into();
                     self.body.rest = None;
                 }
+                Err(error) => {
+                    let reason = format!("the request's body broke off: {error}");
+                    return Poll::Ready(Err(Fault::Trap { reason }));
+                }
             }
+        }
+        if let Protocol::Pure { inputs, outputs, .. } = &self.grant.protocol {
+            let body = std::mem::take(&mut self.body.here);
+            let sets = ::pure::read_request(self.head.header("content-type"), body, inputs);
+            let sets = sets.map_err(|error| Fault::BadInput {
+                reason: error.to_string(),
+            })?;
+            let room = self.grant.limits.memory.bytes();
+            self.pure = Some(Box::new(Pure::new(sets, outputs, room)));
         }
         Poll::Ready(Ok(()))
     }
@@ -210,6 +246,14 @@ impl Command {
     pub fn words(&mut self) -> Vec<String> {
         let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         self.arguments().iter().map(text).collect()
+    }
+
+    /// A pure function's files, if this descriptor is one of them.
+    pub(crate) fn files(&mut self, fd: u32) -> Option<&mut Files> {
+        self.pure
+            .as_mut()
+            .map(|pure| &mut pure.files)
+            .filter(|files| files.has(fd))
     }
 
     pub(crate) fn stream(&self, fd: u32) -> Option<Stream> {
@@ -244,7 +288,7 @@ impl Command {
 
     fn output_limit(&self) -> usize {
         let head = match self.grant.protocol {
-            Protocol::Raw { .. } => 0,
+            Protocol::Raw { .. } | Protocol::Pure { .. } => 0,
             Protocol::Cgi => cgi::MAX_HEAD,
         };
         self.grant.limits.response_body.bytes().saturating_add(head)
@@ -252,6 +296,11 @@ impl Command {
 
     /// Adds to the standard output. Fails beyond the grant's limit.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        if self.pure.is_some() {
+            // Its outputs are its items.
+            self.log(bytes);
+            return Ok(());
+        }
         if bytes.len() > self.room() {
             return Err(Fault::OutputTooLarge {
                 limit: self.grant.limits.response_body,

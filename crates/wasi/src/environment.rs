@@ -81,6 +81,10 @@ pub(crate) fn environment(grant: &Grant, head: &Head, content_length: usize) -> 
         }
     }
 
+    if let contract::Protocol::Pure { .. } = grant.protocol {
+        // Its inputs are its items.
+        return strings;
+    }
     strings.variable("GATEWAY_INTERFACE", "CGI/1.1");
     strings.variable("SERVER_PROTOCOL", head.origin.protocol());
     strings.variable("SERVER_SOFTWARE", concat!("millpond/", env!("CARGO_PKG_VERSION")));

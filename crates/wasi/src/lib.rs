@@ -2,7 +2,8 @@
 //!
 //! A [`Command`] is one run of a guest's `_start`: its standard input is the request's body, its standard output the
 //! response, its standard error the log, its environment the manifest's variables and the request as CGI/1.1
-//! (RFC 3875). There is nothing else: no directories, no sockets, no variable of the host.
+//! (RFC 3875). There is nothing else: no directories, no sockets, no variable of the host. A pure function has files in place of that, and
+//! a world of its own: see [`Protocol::Pure`](contract::Protocol::Pure).
 //!
 //! An engine owns instances, memory and control flow; this crate owns what the functions mean. The protocol:
 //!
@@ -26,10 +27,12 @@ mod clock;
 mod command;
 mod environment;
 mod errno;
+mod files;
 mod incoming;
 mod memory;
 mod poll;
 mod preview1;
+mod pure;
 #[cfg(test)]
 mod test;
 

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use std::{
     num::NonZeroU32,
     sync::{Arc, Mutex},
+    task::Waker,
     time::{Duration, Instant},
 };
 
@@ -72,6 +73,25 @@ fn command_of(grant: Grant, body: &[u8]) -> (Command, Recorder) {
         services: None,
     };
     (Command::new(Arc::new(grant), input), recorder)
+}
+
+fn pure() -> Protocol {
+    Protocol::Pure {
+        inputs: vec!["a".to_owned(), "b".to_owned()],
+        outputs: vec!["x".to_owned()],
+        content_type: "image/png".into(),
+    }
+}
+
+/// As an engine does before the guest begins.
+fn complete(command: &mut Command) -> Result<(), Fault> {
+    if !command.is_incomplete() {
+        return Ok(());
+    }
+    match command.poll_complete(Waker::noop()) {
+        std::task::Poll::Ready(done) => done,
+        std::task::Poll::Pending => panic!("the body is whole"),
+    }
 }
 
 fn command(body: &[u8]) -> (Command, Recorder) {
@@ -581,6 +601,170 @@ macro_rules! call {
 }
 for_each_function!(call);
 
+/// A pure function's run: its memory holds what a test writes at 0, and answers from 512 on.
+struct PureRun(Command, Recorder, Vec<u8>);
+
+impl PureRun {
+    fn new(body: &[u8]) -> Self {
+        let protocol = pure();
+        let (mut command, recorder) = command_of(Grant { protocol, ..grant() }, body);
+        complete(&mut command).unwrap();
+        Self(command, recorder, vec![0; 1024])
+    }
+
+    fn open(&mut self, path: &str, create: bool) -> u32 {
+        self.2[..path.len()].copy_from_slice(path.as_bytes());
+        let (length, rights) = (path.len() as u32, if create { u64::MAX } else { 1 << 1 });
+        let done = crate::path_open(
+            &mut self.0,
+            &mut self.2,
+            3,
+            0,
+            0,
+            length,
+            create.into(),
+            rights,
+            0,
+            0,
+            512,
+        );
+        assert_eq!(done, Ok(Errno::SUCCESS), "{path}");
+        u32::from_le_bytes(self.2[512..516].try_into().unwrap())
+    }
+
+    fn write(&mut self, fd: u32, text: &str) {
+        self.2[..8].copy_from_slice(&[8, 0, 0, 0, text.len() as u8, 0, 0, 0]);
+        self.2[8..8 + text.len()].copy_from_slice(text.as_bytes());
+        assert_eq!(
+            crate::fd_write(&mut self.0, &mut self.2, fd, 0, 1, 512),
+            Ok(Errno::SUCCESS)
+        );
+    }
+
+    fn read(&mut self, fd: u32) -> Vec<u8> {
+        self.2[..8].copy_from_slice(&[8, 0, 0, 0, 100, 0, 0, 0]);
+        assert_eq!(
+            crate::fd_read(&mut self.0, &mut self.2, fd, 0, 1, 512),
+            Ok(Errno::SUCCESS)
+        );
+        let count = self.2[512] as usize;
+        self.2[8..8 + count].to_vec()
+    }
+
+    fn time(&mut self, clock: u32) -> u64 {
+        assert_eq!(
+            crate::clock_time_get(&mut self.0, &mut self.2, clock, 0, 512),
+            Ok(Errno::SUCCESS)
+        );
+        u64::from_le_bytes(self.2[512..520].try_into().unwrap())
+    }
+
+    fn random(&mut self) -> Vec<u8> {
+        assert_eq!(
+            crate::random_get(&mut self.0, &mut self.2, 512, 32),
+            Ok(Errno::SUCCESS)
+        );
+        self.2[512..544].to_vec()
+    }
+}
+
+#[test]
+fn a_pure_function_reads_items_and_leaves_others() {
+    let mut run = PureRun::new(b"some input");
+    let given = run.open("in/a/body", false);
+    assert_eq!(run.read(given), b"some input");
+    assert_eq!(run.read(given), b"");
+    let left = run.open("out/x/y", true);
+    run.write(left, "answer");
+    run.write(1, "said");
+    run.0.finish(0).unwrap();
+    assert_eq!(run.1.body(), b"answer");
+    assert_eq!(run.1.log(), b"said");
+    let head = run.1.0.lock().unwrap().head.clone().unwrap();
+    assert_eq!(
+        head.headers,
+        [("content-type".into(), Bytes::from_static(b"image/png"))]
+    );
+}
+
+#[test]
+fn a_pure_function_finds_its_directories() {
+    let mut run = PureRun::new(b"");
+    assert_eq!(
+        crate::fd_prestat_get(&mut run.0, &mut run.2, 3, 512),
+        Ok(Errno::SUCCESS)
+    );
+    assert_eq!(run.2[512..520], [0, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(
+        crate::fd_prestat_get(&mut run.0, &mut run.2, 4, 512),
+        Ok(Errno::BADF)
+    );
+    assert_eq!(
+        crate::fd_readdir(&mut run.0, &mut run.2, 3, 0, 100, 2, 512),
+        Ok(Errno::SUCCESS)
+    );
+    let used = u32::from_le_bytes(run.2[512..516].try_into().unwrap()) as usize;
+    assert_eq!(used, 3 * 24 + "inouttmp".len());
+    assert_eq!((&run.2[24..26], run.2[20], run.2[0]), (b"in".as_slice(), 3, 3));
+    // What has no room is cut off, and asked for again.
+    assert_eq!(
+        crate::fd_readdir(&mut run.0, &mut run.2, 3, 0, 30, 3, 512),
+        Ok(Errno::SUCCESS)
+    );
+    assert_eq!((run.2[512], &run.2[24..27]), (30, b"out".as_slice()));
+}
+
+#[test]
+fn equal_inputs_make_equal_worlds() {
+    let run = |body: &[u8]| {
+        let mut run = PureRun::new(body);
+        (run.time(0), run.time(1), run.time(2), run.random(), run.random())
+    };
+    assert_eq!(run(b"1"), run(b"1"));
+    assert_ne!(run(b"1").3, run(b"2").3);
+    assert_ne!(run(b"1").3, run(b"1").4);
+}
+
+#[test]
+fn a_pure_functions_sleep_takes_no_time() {
+    let mut run = PureRun::new(b"");
+    let before = run.time(1);
+    // An hour, by the monotonic clock.
+    run.2[16] = 1;
+    let hour = 3_600_000_000_000_u64;
+    run.2[24..32].copy_from_slice(&hour.to_le_bytes());
+    let done = crate::poll_oneoff(&mut run.0, &mut run.2, 0, 100, 1, 512);
+    assert_eq!(done, Ok(Poll::Ready(Errno::SUCCESS)));
+    assert_eq!(run.2[512], 1);
+    assert!((hour..hour + 1_000_000).contains(&(run.time(1) - before)));
+}
+
+#[test]
+fn what_is_no_input_is_said() {
+    let protocol = Protocol::Pure {
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        content_type: Bytes::new(),
+    };
+    let (mut command, _) = command_of(Grant { protocol, ..grant() }, b"x");
+    assert!(matches!(complete(&mut command), Err(Fault::BadInput { .. })));
+}
+
+#[test]
+fn a_pure_functions_outputs_are_bounded() {
+    let mut run = PureRun::new(b"");
+    let left = run.open("out/x/y", true);
+    for _ in 0..10 {
+        run.write(left, &"x".repeat(101));
+    }
+    assert_eq!(
+        run.0.finish(0),
+        Err(Fault::OutputTooLarge {
+            limit: ByteSize(1000)
+        })
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
@@ -591,10 +775,17 @@ proptest! {
             (0..crate::FUNCTIONS.len(), proptest::collection::vec(argument(), 9)),
             1..40,
         ),
-        cgi in any::<bool>(),
+        kind in 0..3,
     ) {
-        let protocol = if cgi { Protocol::Cgi } else { grant().protocol };
-        let (mut command, recorder) = command_of(Grant { protocol, ..grant() }, b"some input");
+        let protocol = match kind {
+            0 => grant().protocol,
+            1 => Protocol::Cgi,
+            _ => pure(),
+        };
+        let mut grant = Grant { protocol, ..grant() };
+        grant.limits.memory = ByteSize(1 << 16);
+        let (mut command, recorder) = command_of(grant, b"some input");
+        prop_assert!(complete(&mut command).is_ok());
         for (number, arguments) in calls {
             let errno = call(number, &mut command, &mut memory, &arguments);
             prop_assert!(errno.is_none_or(|errno| errno.0 <= 76));

@@ -247,6 +247,10 @@ impl contract::Image for Ready {
         ByteSize(self.0.initial_memory())
     }
 
+    fn is_pure(&self) -> bool {
+        true
+    }
+
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         match self.0.pool.places.take(1) {
             Some(place) => Ok(Box::new(Running::new(

@@ -87,10 +87,7 @@ impl Running {
             match command.poll_complete(waker) {
                 task::Poll::Pending => return Some(Step::Waiting { until: None }),
                 task::Poll::Ready(Ok(())) => {}
-                task::Poll::Ready(Err(error)) => {
-                    let reason = format!("the request's body broke off: {error}");
-                    return Some(self.end(Err(Stop::Fault(Fault::Trap { reason }))));
-                }
+                task::Poll::Ready(Err(fault)) => return Some(self.end(Err(Stop::Fault(fault)))),
             }
         }
         if self.guest.is_some() {

@@ -175,6 +175,10 @@ impl Image for Loaded {
         self.initial_memory
     }
 
+    fn is_pure(&self) -> bool {
+        true
+    }
+
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         match self.inner.pool.take(1) {
             Some(place) => Ok(Box::new(Running::<Instance>::new(

@@ -124,10 +124,7 @@ pub(crate) async fn complete(command: &mut Command) -> Result<(), Fault> {
     if !command.is_incomplete() {
         return Ok(());
     }
-    let complete = poll_fn(|context| command.poll_complete(context.waker())).await;
-    complete.map_err(|error| Fault::Trap {
-        reason: format!("the request's body broke off: {error}"),
-    })
+    poll_fn(|context| command.poll_complete(context.waker())).await
 }
 
 /// Guests of this store give way when their turn is over.

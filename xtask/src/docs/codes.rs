@@ -84,6 +84,7 @@ fn of_contract() -> Vec<Problem> {
         Fault::CpuTime {
             limit: Duration::ZERO,
         },
+        Fault::BadInput { reason: reason() },
         Fault::BadOutput { reason: reason() },
     ];
     let retry_after = Duration::ZERO;

@@ -208,11 +208,17 @@ pub struct Settings {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub env: BTreeMap<String, String>,
-    /// `raw`, or `cgi`.
+    /// `raw`, `cgi` or `pure`.
     pub protocol: String,
-    /// `Content-Type` of a raw response.
+    /// `Content-Type` of a raw response, and of a pure function's item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+    /// Sets of items that a pure function gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_sets: Option<Vec<String>>,
+    /// Sets of items that a pure function gives back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_sets: Option<Vec<String>>,
     /// Hosts that it may send HTTP requests to.
     #[serde(default, rename = "grants.http", skip_serializing_if = "Vec::is_empty")]
     pub http: Vec<String>,
@@ -271,11 +277,20 @@ pub struct AliasChange {
 
 impl From<&registry::Settings> for Settings {
     fn from(settings: &registry::Settings) -> Self {
-        let (protocol, content_type) = match &settings.protocol {
-            contract::Protocol::Raw { content_type } => {
-                ("raw", Some(String::from_utf8_lossy(content_type).into_owned()))
-            }
-            contract::Protocol::Cgi => ("cgi", None),
+        let text = |bytes| Some(String::from_utf8_lossy(bytes).into_owned());
+        let (protocol, content_type, input_sets, output_sets) = match &settings.protocol {
+            contract::Protocol::Raw { content_type } => ("raw", text(content_type), None, None),
+            contract::Protocol::Cgi => ("cgi", None, None, None),
+            contract::Protocol::Pure {
+                inputs,
+                outputs,
+                content_type,
+            } => (
+                "pure",
+                text(content_type),
+                Some(inputs.clone()),
+                Some(outputs.clone()),
+            ),
         };
         let limits = &settings.limits;
         Self {
@@ -295,6 +310,8 @@ impl From<&registry::Settings> for Settings {
             env: settings.env.clone(),
             protocol: protocol.to_owned(),
             content_type,
+            input_sets,
+            output_sets,
             http: settings.http.clone(),
             headers: settings
                 .headers
