@@ -357,7 +357,7 @@ fn each_is_refused_with_its_reason() {
         (
             f("protocol = \"http\""),
             "unknown-value",
-            "it can be \"raw\" or \"cgi\"",
+            "it can be \"raw\", \"cgi\" or \"pure\"",
         ),
         (f("memory = 64"), "wrong-type", "for example \"64MiB\""),
         (f("memory = 1.5"), "wrong-type", "not a number with a fraction"),
@@ -608,6 +608,31 @@ fn each_is_refused_with_its_reason() {
             h("header = { x = \"{secret:A}\" }"),
             "unknown-key",
             "did you mean `headers`?",
+        ),
+        (
+            f("output_sets = [\"a\"]"),
+            "contradiction",
+            "`function.f.output_sets` is of pure functions, and this is none",
+        ),
+        (
+            f("protocol = \"pure\"\ninput_sets = [\"a/b\"]"),
+            "bad-name",
+            "`function.f.input_sets[0]` is no name of a set: a name has no `/`",
+        ),
+        (
+            f("protocol = \"pure\"\ninput_sets = [\"a\", \"b\", \"a\"]"),
+            "bad-name",
+            "`function.f.input_sets[2]` is another set's name",
+        ),
+        (
+            f("protocol = \"pure\"\nreuse = 2"),
+            "contradiction",
+            "`function.f.reuse` is above 1",
+        ),
+        (
+            f("protocol = \"pure\"\n[[function.f.grants.http]]\nhost = \"x.org\""),
+            "contradiction",
+            "`function.f.grants` let it reach others",
         ),
         (
             f("[[function.f.grants.s3]]\nbucket = \"photos\""),

@@ -49,6 +49,12 @@ actions = ["get", "list"]
 source = "ekf.wasm"
 protocol = "cgi"
 
+[function.join]
+source = "join.wasm"
+protocol = "pure"
+input_sets = ["left", "right"]
+output_sets = ["both"]
+
 [[trigger.http]]
 function = "resize"
 path = "/resize/{size}"
@@ -141,6 +147,15 @@ fn a_full_manifest_is_read() {
     assert_eq!(ekf.limits(), Limits::default());
     assert_eq!((ekf.reuse, ekf.protocol()), (1, contract::Protocol::Cgi));
     assert!(ekf.grants.is_empty());
+    let join = &manifest.function[&"join".parse().unwrap()];
+    assert_eq!(
+        join.protocol(),
+        contract::Protocol::Pure {
+            inputs: vec!["left".to_owned(), "right".to_owned()],
+            outputs: vec!["both".to_owned()],
+            content_type: "application/octet-stream".into(),
+        }
+    );
     assert_eq!(manifest.trigger.http[0].method, ["POST"]);
     assert_eq!(manifest.trigger.http[1].method, ["GET", "POST"]);
     assert!(manifest.trigger.http[2].method.is_empty());
