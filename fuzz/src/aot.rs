@@ -5,10 +5,8 @@
 mod loops;
 
 use arbitrary::Unstructured;
-use engine_aot::{
-    Bounds, Toolchain,
-    machine::{Machine, Program, Stop, Value},
-};
+use engine_aot::{Bounds, Clang, Toolchain};
+use native::machine::{Machine, Program, Stop, Value};
 use rand::{Rng, SeedableRng as _, rngs::StdRng};
 use std::{convert::Infallible, env, fs, sync::OnceLock};
 use wasm_smith::Config;
@@ -316,7 +314,7 @@ impl Pair {
         if !is_comparable(&theirs, &store, subject.bounded) {
             return Ok(None);
         }
-        let program = match Program::compile(&subject.bytes, bounds, &oracle.ours) {
+        let program = match Program::compile(&subject.bytes, &Clang::new(oracle.ours.clone(), bounds)) {
             Ok(program) => program,
             Err(contract::PrepareError::Unsupported(_)) if !subject.plain => return Ok(None),
             Err(error) => return Err(error.to_string()),

@@ -162,7 +162,7 @@ impl Host {
             memory: free.into_iter().flatten().min(),
             committed: strict.then(committed).flatten(),
             kept: Kept {
-                maps: Kept::here().maps + engine_aot::kept_maps(),
+                maps: Kept::here().maps + native::kept_maps(),
                 ..Kept::here()
             },
         }

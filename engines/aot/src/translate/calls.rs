@@ -1,12 +1,14 @@
 //! Calls whose results do not fit registers, and calls between pieces.
 
 use crate::{
-    Bounds,
-    machine::{Machine, Program, toolchain},
-    plan::{Slot, slot},
-    translate::{Module, PIECE, Settings, pieces},
+    Bounds, Clang, toolchain,
+    translate::{PIECE, Settings, pieces},
 };
 use contract::conformance::guest::wasm;
+use native::{
+    Module,
+    machine::{Machine, Program, Value, slot},
+};
 use std::collections::BTreeSet;
 
 /// `$there` and `$back` count down by tail calls, further than any stack is deep, directly and through a table.
@@ -46,11 +48,18 @@ fn results_that_fit_no_registers_go_through_calls_and_tail_calls() {
             piece,
             ..Settings::here(bounds)
         };
-        let program = Program::compile_with(&module, settings, &toolchain).unwrap();
+        let program = Program::compile(
+            &module,
+            &Clang {
+                toolchain: toolchain.clone(),
+                settings,
+            },
+        )
+        .unwrap();
         let mut machine = Machine::new().unwrap();
         let instance = machine.instantiate(&program).unwrap();
         for (name, from, sum) in [("tail", 0.5, 1_000_000.5), ("twice", 0.5, 1_000_104.0)] {
-            let arguments: [Slot; 3] = [slot(&1_000_000_u32.to_le_bytes()), bytes(from), six];
+            let arguments: [Value; 3] = [slot(&1_000_000_u32.to_le_bytes()), bytes(from), six];
             let results = machine.call(instance, name, &arguments).unwrap();
             let wanted = [
                 slot(&[]),

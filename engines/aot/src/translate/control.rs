@@ -5,7 +5,7 @@ use super::{
     function::{Function, Text, Value},
     llvm, results, returns_in_memory,
 };
-use crate::layout::{self, SLOT, Trap};
+use native::layout::{self, SLOT, Trap};
 use std::fmt::Write as _;
 use wasmparser::{BlockType, FuncType, Operator, ValType};
 

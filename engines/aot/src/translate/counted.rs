@@ -20,11 +20,12 @@
 //!   modes: nothing wraps, nothing is masked, and nothing traps.
 
 use super::{
-    Bounds, GUARD,
+    Bounds,
     control::is_control,
     function::{Function, Text},
     widen::{self, Lane, Lanes},
 };
+use native::layout::GUARD;
 use std::collections::{BTreeMap, HashMap};
 use wasmparser::{BlockType, ContType, FrameKind, FuncType, MemArg, Operator, RefType, SubType, ValType};
 

@@ -8,7 +8,7 @@ use super::{
     needs::Record,
     parameters, results,
 };
-use crate::layout::{Offsets, Trap};
+use native::layout::{Offsets, Trap};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Display, Write as _},

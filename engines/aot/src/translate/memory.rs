@@ -1,11 +1,11 @@
 //! Linear memory.
 
 use super::{
-    Bounds, GUARD,
+    Bounds,
     function::{Function, Text, Value},
     llvm,
 };
-use crate::layout::{self, Builtin, Trap};
+use native::layout::{self, Builtin, GUARD, Trap};
 use wasmparser::{MemArg, Operator, ValType};
 
 /// What is known of every access of linear memory.

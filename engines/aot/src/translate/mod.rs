@@ -16,7 +16,6 @@ mod control;
 mod counted;
 mod function;
 mod memory;
-mod module;
 mod needs;
 mod numeric;
 mod pieces;
@@ -27,12 +26,14 @@ mod widen;
 #[cfg(test)]
 mod calls;
 
-pub(crate) use module::{Module, Refusal, SIGNED_PAGES, signed_addresses};
 pub(crate) use pieces::PIECE;
 
-use crate::layout::{self, Offsets, SLOT};
+use native::{
+    Module, Refusal,
+    layout::{self, Offsets, SLOT},
+    module::signature,
+};
 use pieces::Piece;
-use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use wasmparser::{FuncType, ValType};
 
@@ -128,17 +129,6 @@ impl Target {
 /// Of a branch to a loop's begin: the loop is not to be vectorised.
 const NEVER_VECTORS: &str = ", !llvm.loop !10";
 
-/// Bytes behind each memory that cannot be accessed. Accesses at an offset below this are not checked in `guard` mode.
-pub(crate) const GUARD: u64 = 32 << 20;
-
-/// A number for a function type that is the same in all modules. Never 0.
-pub(crate) fn signature(kind: &FuncType) -> u64 {
-    let mut hash = Sha256::new();
-    hash.update(kind.to_string());
-    let digest: [u8; 32] = hash.finalize().into();
-    u64::from_le_bytes(digest[..8].try_into().unwrap_or_default()) | 1
-}
-
 /// A type of LLVM's.
 fn llvm(kind: ValType) -> &'static str {
     match kind {
@@ -217,7 +207,7 @@ pub(crate) struct Translation<'m, 'a> {
 
 impl<'m, 'a> Translation<'m, 'a> {
     pub(crate) fn new(module: &'m Module<'a>, settings: Settings) -> Result<Self, Refusal> {
-        refuse_collisions(module)?;
+        module.refuse_collisions()?;
         Ok(Self {
             module,
             offsets: module.offsets()?,
@@ -268,22 +258,6 @@ impl<'m, 'a> Translation<'m, 'a> {
         text.push_str(DECLARATIONS);
         Ok(text)
     }
-}
-
-/// Two types with the same number would be one to an indirect call.
-fn refuse_collisions(module: &Module<'_>) -> Result<(), Refusal> {
-    let mut known = std::collections::HashMap::new();
-    for kind in &module.types {
-        if known
-            .insert(signature(kind), kind)
-            .is_some_and(|other| other != kind)
-        {
-            let reason =
-                "two of its function types have the same number; change the order of one's parameters";
-            return Err(Refusal::Unsupported(reason.into()));
-        }
-    }
-    Ok(())
 }
 
 /// What every piece has.

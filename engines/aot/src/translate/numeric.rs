@@ -4,7 +4,7 @@ use super::{
     function::{Function, Text, Value},
     llvm,
 };
-use crate::layout::Trap;
+use native::layout::Trap;
 use wasmparser::{Operator, ValType};
 
 use ValType::{F32, F64, I32, I64};

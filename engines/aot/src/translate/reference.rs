@@ -4,7 +4,7 @@ use super::{
     function::{Function, Text, Value},
     llvm,
 };
-use crate::layout::{self, Builtin, ELEMENT, SLOT, Trap};
+use native::layout::{self, Builtin, ELEMENT, SLOT, Trap};
 use wasmparser::{HeapType, Operator, RefType, ValType};
 
 impl Function<'_, '_> {

@@ -1,12 +1,12 @@
 //! Instances without a node, to look at what modules come to: for tests, and for fuzz targets.
 
 use crate::{
-    Bounds, Toolchain,
+    Compiler,
     instance::{External, Image, Instance, InstanceError},
     layout::{self, Builtin, FunctionReference, Trap},
+    module::Module,
     object::Object,
-    plan::{Exported, Plan, Slot, slot},
-    translate::{Module, Settings},
+    plan::{Exported, Plan, Slot},
 };
 use contract::PrepareError;
 use fiber::{Event, Fiber, Stack, Thread};
@@ -29,24 +29,16 @@ pub struct Program(pub(crate) Arc<Image>);
 
 impl Program {
     /// Of any module, whether it is a command or not.
-    pub fn compile(bytes: &[u8], bounds: Bounds, toolchain: &Toolchain) -> Result<Self, PrepareError> {
-        Self::compile_with(bytes, Settings::here(bounds), toolchain)
-    }
-
-    pub(crate) fn compile_with(
-        bytes: &[u8],
-        settings: Settings,
-        toolchain: &Toolchain,
-    ) -> Result<Self, PrepareError> {
+    pub fn compile(bytes: &[u8], compiler: &dyn Compiler) -> Result<Self, PrepareError> {
         let module = Module::read(bytes)?;
         let plan = Plan::new(&module)?;
-        let code = crate::native(&module, settings, toolchain)?;
+        let code = compiler.compile(&module)?;
         let failed = |error: io::Error| PrepareError::Compiler(error.to_string());
         let mut file = tempfile::tempfile().map_err(failed)?;
         file.write_all(&code).map_err(failed)?;
         let object = Object::load(&file, 0, &code, plan.functions.len() + plan.entries)
             .map_err(|error| PrepareError::Artefact(error.to_string()))?;
-        let image = Image::new(plan, object, settings.bounds, true)
+        let image = Image::new(plan, object, compiler.outside(), true)
             .map_err(|error| PrepareError::Unsupported(error.to_string()))?;
         Ok(Self(Arc::new(image)))
     }
@@ -57,6 +49,8 @@ impl Program {
         exports.filter_map(|(name, exported)| matches!(exported, Exported::Function(_)).then_some(&**name))
     }
 }
+
+pub use crate::plan::slot;
 
 /// A parameter or a result of any type: its bytes, the lowest first, and zeros behind them.
 pub type Value = Slot;
@@ -142,7 +136,7 @@ impl Machine {
     }
 
     /// Drops the newest instance, if it is this one: nothing refers to it.
-    #[cfg(test)]
+    #[cfg(feature = "spec")]
     pub(crate) fn forget(&mut self, instance: usize) -> bool {
         let newest = instance + 1 == self.instances.len();
         if newest {
@@ -246,12 +240,4 @@ fn stop(fault: &fiber::Fault) -> Stop {
         None if fault.signal == libc::SIGSEGV => Trap::MemoryOutOfBounds.into(),
         None => Stop::Failed(format!("{fault:?}")),
     }
-}
-
-/// What tests compile with. `None`, and said so, if there is no LLVM.
-#[cfg(test)]
-pub(crate) fn toolchain() -> Option<Toolchain> {
-    Toolchain::find()
-        .inspect_err(|reason| println!("skipped: {reason}"))
-        .ok()
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     layout::{Offsets, SLOT},
-    translate::{self, Module, Refusal},
+    module::{self, Module, Refusal},
 };
 use wasmparser::{
     ConstExpr, DataKind, ElementItems, ElementKind, ExternalKind, FuncType, GlobalType, MemoryType, Operator,
@@ -12,7 +12,8 @@ use wasmparser::{
 /// A parameter, a result or a global, as it lies in memory.
 pub(crate) type Slot = [u8; SLOT as usize];
 
-pub(crate) fn slot(bytes: &[u8]) -> Slot {
+/// These bytes, and zeros behind them.
+pub fn slot(bytes: &[u8]) -> Slot {
     let mut slot = [0; SLOT as usize];
     slot[..bytes.len()].copy_from_slice(bytes);
     slot
@@ -109,7 +110,7 @@ impl Plan {
             let type_index = module.functions[*function as usize].type_index;
             Function {
                 kind: kind.clone(),
-                signature: translate::signature(kind),
+                signature: module::signature(kind),
                 entry: entries.binary_search(&type_index).unwrap_or(0),
             }
         });

@@ -1,12 +1,11 @@
 //! Instances: a context with tables, and a linear memory.
 
 use crate::{
-    layout::{self, Builtin, ELEMENT, ELEMENTS, FunctionReference, MemorySize, SLOT, Table, Trap},
+    layout::{self, Builtin, ELEMENT, ELEMENTS, FunctionReference, MemorySize, Outside, SLOT, Table, Trap},
     memory::{FirstMemory, MemoryHandle, PAGE, Space, fits_memory},
     object::Object,
     plan::{Exported, Imported, Plan, Segment, Slot, Step, slot},
     table::{TABLE_MOST, TableHandle, fits_table, room},
-    translate::Bounds,
 };
 use fresh::{Area, Guard, Restorer, Watched};
 use rustix::io::Errno;
@@ -22,7 +21,7 @@ use std::{
 pub(crate) struct Image {
     pub(crate) plan: Plan,
     pub(crate) object: Object,
-    pub(crate) bounds: Bounds,
+    pub(crate) outside: Outside,
     /// Whether its code may write to its tables.
     pub(crate) sets_tables: bool,
     places: Places,
@@ -32,14 +31,14 @@ impl Image {
     pub(crate) fn new(
         plan: Plan,
         object: Object,
-        bounds: Bounds,
+        outside: Outside,
         sets_tables: bool,
     ) -> Result<Self, InstanceError> {
         Ok(Self {
             places: Places::new(&plan)?,
             plan,
             object,
-            bounds,
+            outside,
             sets_tables,
         })
     }
@@ -141,7 +140,7 @@ impl Instance {
     ) -> Result<Box<Self>, InstanceError> {
         let plan = &image.plan;
         let own_memory = plan.memory.filter(|_| !plan.imported_memory);
-        let space = own_memory.map(|_| Space::new()).transpose();
+        let space = own_memory.map(|_| Space::new(image.outside)).transpose();
         let mut instance = Box::new(Self {
             image: image.clone(),
             memory: None,
@@ -257,7 +256,7 @@ impl Instance {
         let memory = MemoryHandle { base, size, kind };
         self.use_memory(memory);
         memory
-            .resize(kind.initial * PAGE, self.image.bounds)
+            .resize(kind.initial * PAGE, self.image.outside)
             .map_err(InstanceError::Host)
     }
 
@@ -431,7 +430,7 @@ impl Instance {
             *dropped = segment.at.is_some();
         }
         let Some(memory) = &self.memory else { return true };
-        if memory.shrink(first.bytes, self.image.bounds).is_err() {
+        if memory.shrink(first.bytes, self.image.outside).is_err() {
             return false;
         }
         let area = Area::new(memory.base.as_ptr(), first.bytes as usize);
@@ -458,7 +457,7 @@ impl Instance {
     }
 
     #[cfg_attr(
-        not(test),
+        not(feature = "spec"),
         expect(dead_code, reason = "only the official tests link modules with each other")
     )]
     pub(crate) fn export(&self, name: &str) -> Option<External> {
@@ -535,7 +534,7 @@ impl Instance {
 
     fn grow_memory(&self, pages: u32) -> u32 {
         self.memory
-            .map_or(u32::MAX, |memory| memory.grow(pages, self.image.bounds))
+            .map_or(u32::MAX, |memory| memory.grow(pages, self.image.outside))
     }
 
     fn init_memory(&self, segment: usize, to: u32, from: u32, length: u32) -> Result<(), Trap> {

@@ -19,11 +19,14 @@ use std::{ffi::c_void, ops::Range, ptr};
 
 /// Why an object is not loaded.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum ObjectError {
+pub enum ObjectError {
+    /// It is none, or not a whole one.
     #[error("it is damaged: {0}")]
     Damaged(String),
+    /// It asks for more than a loader does for it here.
     #[error("it has {0}, which code made here never has")]
     Refused(String),
+    /// The host did not do what was asked of it.
     #[error("the host has no memory for it: {0}")]
     Host(String),
 }
@@ -44,7 +47,7 @@ fn page_size() -> u64 {
 
 /// Compiled code in this process.
 #[derive(Debug)]
-pub(crate) struct Object {
+pub struct Object {
     base: *mut c_void,
     size: usize,
     text: Vec<Range<usize>>,
@@ -85,12 +88,7 @@ struct Checked<'d> {
 
 impl Object {
     /// Maps an object that begins at an offset of a file, whose bytes from there on these are. It has so many symbols.
-    pub(crate) fn load(
-        file: impl AsFd,
-        offset: u64,
-        bytes: &[u8],
-        symbols: usize,
-    ) -> Result<Self, ObjectError> {
+    pub fn load(file: impl AsFd, offset: u64, bytes: &[u8], symbols: usize) -> Result<Self, ObjectError> {
         let checked = check(bytes, symbols)?;
         let size =
             usize::try_from(checked.size).map_err(|_| ObjectError::Refused("too large a segment".into()))?;
@@ -383,151 +381,4 @@ fn check_relocations(
         }
     }
     Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Target, Toolchain, machine::toolchain};
-    use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-    use std::{fs, io::Write as _, path::Path, process::Command};
-
-    /// What every object has: an image of no function but the library.
-    const IMAGE: &str = r#"
-        static void *library[3] __attribute__((used));
-        __asm__(".section .rodata\n.globl millpond\n.type millpond,@object\n.align 4\nmillpond:\n.long library-millpond\n.size millpond,4\n.text");
-    "#;
-
-    /// Compiles C as the toolchain compiles IR, but for what a test adds.
-    fn object(toolchain: &Toolchain, source: &str, more: &[&str]) -> Vec<u8> {
-        let folder = tempfile::tempdir().unwrap();
-        let (code, out) = (folder.path().join("code.c"), folder.path().join("code.so"));
-        fs::write(&code, format!("{IMAGE}\n{source}")).unwrap();
-        let done = Command::new(toolchain.clang())
-            .args([
-                "-O1",
-                "-shared",
-                "-fPIC",
-                "-fvisibility=hidden",
-                "-nostdlib",
-                "-fuse-ld=lld",
-                "-o",
-            ])
-            .args([
-                out.as_path(),
-                Path::new("-Wl,-z,noexecstack,-z,separate-code,-z,norelro,--hash-style=gnu,--build-id=none"),
-                &code,
-            ])
-            .arg(format!("--target={}", Target::HERE.triple()))
-            .args(more)
-            .output()
-            .unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        fs::read(out).unwrap()
-    }
-
-    fn load(bytes: &[u8]) -> Result<Object, ObjectError> {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(bytes).unwrap();
-        Object::load(&file, 0, bytes, 0)
-    }
-
-    #[test]
-    fn an_object_that_asks_for_nothing_is_loaded() {
-        let Some(toolchain) = toolchain() else { return };
-        let plain = object(&toolchain, "int two(void) { return 2; } int zeros[10000];", &[]);
-        let loaded = load(&plain).unwrap();
-        assert_eq!(loaded.text.len(), 1);
-        assert!(loaded.symbols.is_empty());
-    }
-
-    #[test]
-    fn an_object_that_asks_for_more_is_refused() {
-        let Some(toolchain) = toolchain() else { return };
-        const EXPORT: &str = "__attribute__((visibility(\"default\")))";
-        for (source, more, named) in [
-            (
-                "__attribute__((constructor)) static void first(void) { *(volatile int *)library = 0; }",
-                &[][..],
-                "dynamic entry of type 0x1",
-            ),
-            (
-                "__attribute__((destructor)) static void last(void) { *(volatile int *)library = 0; }",
-                &[],
-                "dynamic entry of type 0x1",
-            ),
-            (
-                "int one(void) { return 1; }",
-                &["-Wl,--no-as-needed,-soname,other", "-lc"],
-                "dynamic entry of type 0x1",
-            ),
-            (
-                "int one(void) { return 1; }",
-                &["-Wl,-soname,other"],
-                "dynamic entry of type 0xe",
-            ),
-            (
-                "__thread int own; int *get(void) { return &own; }",
-                &[],
-                "segment of type 0x7",
-            ),
-            (
-                "extern int other(void); int one(void) { return other(); }",
-                &[],
-                "dynamic entry of type 0x17",
-            ),
-            ("EXPORT int one(void) { return 1; }", &[], "a symbol `one`"),
-            (
-                "int one(void) { return 1; } int (*kept)(void) __attribute__((used)) = one;",
-                &["-DKEPT"],
-                "",
-            ),
-            (
-                "static int one(void) { return 1; } static int (*choose(void))(void) { return one; }
-                 EXPORT int chosen(void) __attribute__((ifunc(\"choose\")));",
-                &[],
-                "",
-            ),
-            ("int one(void) { return 1; }", &["-Wl,--omagic"], ""),
-        ] {
-            let source = source.replace("EXPORT", EXPORT);
-            let result = load(&object(&toolchain, &source, more));
-            if more == ["-DKEPT"] {
-                // By its own address it may be relocated.
-                result.unwrap();
-                continue;
-            }
-            let error = result
-                .err()
-                .unwrap_or_else(|| panic!("{source} {more:?} is loaded"))
-                .to_string();
-            assert!(error.contains(named), "{source} {more:?}: {error}");
-        }
-    }
-
-    #[test]
-    fn damage_is_an_error_and_nothing_worse() {
-        let Some(toolchain) = toolchain() else { return };
-        let whole = object(
-            &toolchain,
-            "int two(void) { return 2; } int (*kept)(void) __attribute__((used)) = two;",
-            &[],
-        );
-        for length in (0..whole.len()).step_by(61) {
-            // What lies behind the segments may go.
-            if let Err(error) = load(&whole[..length]) {
-                assert!(!error.to_string().is_empty());
-            }
-        }
-        let mut random = StdRng::seed_from_u64(7);
-        for _ in 0..20_000 {
-            let mut bytes = whole.clone();
-            for _ in 0..random.random_range(1..4) {
-                // Where the tables are.
-                let at = random.random_range(0..bytes.len().min(4096));
-                bytes[at] = random.random();
-            }
-            let _ = check(&bytes, 0);
-        }
-    }
 }

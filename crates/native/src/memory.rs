@@ -1,9 +1,9 @@
 //! Linear memories.
 
 use crate::{
-    layout::MemorySize,
+    layout::{GUARD, MemorySize, Outside},
+    module::{SIGNED_PAGES, signed_addresses},
     table::within,
-    translate::{Bounds, GUARD, SIGNED_PAGES, signed_addresses},
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
@@ -41,18 +41,24 @@ pub(crate) struct MemoryHandle {
     pub(crate) kind: wasmparser::MemoryType,
 }
 
-/// Address space of one memory, all of which is inaccessible at first.
+/// Address space of one memory, nothing of which can be written at first.
 #[derive(Debug)]
 pub(crate) struct Space {
     begin: *mut c_void,
 }
 
 impl Space {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new(outside: Outside) -> Result<Self, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping, which nobody knows of.
         let begin = unsafe { mmap_anonymous(ptr::null_mut(), SPACE, ProtFlags::empty(), flags)? };
-        Ok(Self { begin })
+        let space = Self { begin };
+        if outside == Outside::Zeros {
+            let behind = space.base().as_ptr().cast();
+            // SAFETY: within the space, of which nobody knows yet.
+            unsafe { mprotect(behind, SPACE - BELOW, rights_outside(outside))? };
+        }
+        Ok(space)
     }
 
     /// Where the memory begins.
@@ -192,33 +198,33 @@ impl MemoryHandle {
         self.kind.maximum.map_or(most, |maximum| maximum.min(most)) * PAGE
     }
 
-    pub(crate) fn grow(&self, pages: u32, bounds: Bounds) -> u32 {
+    pub(crate) fn grow(&self, pages: u32, outside: Outside) -> u32 {
         let before = self.bytes() / PAGE;
         let after = before + u64::from(pages);
-        if after * PAGE > self.most() || self.resize(after * PAGE, bounds).is_err() {
+        if after * PAGE > self.most() || self.resize(after * PAGE, outside).is_err() {
             return u32::MAX;
         }
         u32::try_from(before).unwrap_or(u32::MAX)
     }
 
     /// Makes it so large, which is no less than it is.
-    pub(crate) fn resize(&self, bytes: u64, bounds: Bounds) -> io::Result<()> {
-        let (before, after) = (accessible(self.bytes(), bounds), accessible(bytes, bounds));
+    pub(crate) fn resize(&self, bytes: u64, outside: Outside) -> io::Result<()> {
+        let (before, after) = (accessible(self.bytes(), outside), accessible(bytes, outside));
         if after > before {
             self.protect(before, after, MprotectFlags::READ | MprotectFlags::WRITE)?;
         }
-        self.set_bytes(bytes, bounds);
+        self.set_bytes(bytes, outside);
         Ok(())
     }
 
     /// Makes it no larger than this; what lay beyond is gone.
-    pub(crate) fn shrink(&self, bytes: u64, bounds: Bounds) -> io::Result<()> {
-        let (before, after) = (accessible(self.bytes(), bounds), accessible(bytes, bounds));
+    pub(crate) fn shrink(&self, bytes: u64, outside: Outside) -> io::Result<()> {
+        let (before, after) = (accessible(self.bytes(), outside), accessible(bytes, outside));
         if before > after {
-            self.protect(after, before, MprotectFlags::empty())?;
+            self.protect(after, before, rights_outside(outside))?;
             self.forget(after, before)?;
         }
-        self.set_bytes(bytes, bounds);
+        self.set_bytes(bytes, outside);
         Ok(())
     }
 
@@ -227,10 +233,10 @@ impl MemoryHandle {
         self.forget(0, self.bytes())
     }
 
-    fn set_bytes(&self, bytes: u64, bounds: Bounds) {
+    fn set_bytes(&self, bytes: u64, outside: Outside) {
         let size = MemorySize {
             bytes,
-            mask: accessible(bytes, bounds).wrapping_sub(1),
+            mask: accessible(bytes, outside).wrapping_sub(1),
         };
         // SAFETY: as in `bytes`.
         unsafe { self.size.as_ptr().write(size) };
@@ -252,10 +258,18 @@ impl MemoryHandle {
     }
 }
 
+/// Of what lies behind a memory.
+fn rights_outside(outside: Outside) -> MprotectFlags {
+    match outside {
+        Outside::Zeros => MprotectFlags::READ,
+        Outside::Faults | Outside::Inside => MprotectFlags::empty(),
+    }
+}
+
 /// What of a memory of so many bytes is mapped.
-fn accessible(bytes: u64, bounds: Bounds) -> u64 {
-    match bounds {
-        Bounds::Mask if bytes > 0 => bytes.next_power_of_two().max(PAGE),
+fn accessible(bytes: u64, outside: Outside) -> u64 {
+    match outside {
+        Outside::Inside if bytes > 0 => bytes.next_power_of_two().max(PAGE),
         _ => bytes,
     }
 }

@@ -17,71 +17,95 @@
 
 use std::ffi::c_void;
 
-/// A position in the context at which every context has the same.
-pub(crate) const MEMORY: u32 = 0;
-pub(crate) const MEMORY_SIZE: u32 = 8;
-pub(crate) const ENTER_HOST: u32 = 16;
-pub(crate) const FIBER: u32 = 24;
-pub(crate) const OWNER: u32 = 32;
+/// Bytes behind each memory that cannot be accessed, or only be read. Accesses at an offset below this need no check there.
+pub const GUARD: u64 = 32 << 20;
+
+/// What there is around a memory, 2 GiB below it and 4 GiB and [`GUARD`] from its begin on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outside {
+    /// What is accessed there faults.
+    Faults,
+    /// The memory goes on to the next power of two; what lies behind that faults.
+    Inside,
+    /// What lies behind the memory is zeros that can be read; what is written there faults.
+    Zeros,
+}
+
+/// A position in the context at which every context has the same: the memory's address.
+pub const MEMORY: u32 = 0;
+/// Of a [`MemorySize`]'s address.
+pub const MEMORY_SIZE: u32 = 8;
+/// Of the way to the host: `fn(fiber, number, slots, context)`, with the number of an imported function or of a [`Builtin`].
+pub const ENTER_HOST: u32 = 16;
+/// Of the fiber.
+pub const FIBER: u32 = 24;
+/// Of what is the host's.
+pub const OWNER: u32 = 32;
 const TABLES: u32 = 40;
 
 /// Bytes of a global, of a parameter, and of a result, where they pass through memory.
-pub(crate) const SLOT: u32 = 16;
+pub const SLOT: u32 = 16;
 
 /// The current size of a linear memory.
 #[repr(C)]
-pub(crate) struct MemorySize {
-    pub(crate) bytes: u64,
+pub struct MemorySize {
+    /// In bytes.
+    pub bytes: u64,
     /// In `mask` mode, which bits of an address count.
-    pub(crate) mask: u64,
+    pub mask: u64,
 }
 
 /// Of [`MemorySize::mask`].
-pub(crate) const MASK: u32 = 8;
+pub const MASK: u32 = 8;
 
 /// A table, followed by room for as many elements as it can grow to.
 #[repr(C, align(32))]
-pub(crate) struct Table {
+pub struct Table {
     /// Elements that it has.
-    pub(crate) length: u32,
+    pub length: u32,
 }
 
 /// Where a table's first element lies, from its [`Table`].
-pub(crate) const ELEMENTS: u32 = 32;
+pub const ELEMENTS: u32 = 32;
 
 /// An element of a table. A reference to a function is the address of one that does not change.
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FunctionReference {
+pub struct FunctionReference {
     /// Compiled code.
-    pub(crate) code: *const c_void,
+    pub code: *const c_void,
     /// The context it runs in.
-    pub(crate) context: *const c_void,
-    /// See [`signature`](crate::translate::signature); 0 in an element that is null.
-    pub(crate) signature: u64,
+    pub context: *const c_void,
+    /// See [`signature`](crate::module::signature); 0 in an element that is null.
+    pub signature: u64,
     /// The reference that the element holds: to this function, or whatever the host means by it.
-    pub(crate) reference: *const c_void,
+    pub reference: *const c_void,
 }
 
-pub(crate) const CODE: u32 = 0;
-pub(crate) const CONTEXT: u32 = 8;
-pub(crate) const SIGNATURE: u32 = 16;
-pub(crate) const REFERENCE: u32 = 24;
-pub(crate) const ELEMENT: u32 = 32;
+/// Where what lies in a [`FunctionReference`]: its code,
+pub const CODE: u32 = 0;
+/// its context,
+pub const CONTEXT: u32 = 8;
+/// its signature,
+pub const SIGNATURE: u32 = 16;
+/// and the reference.
+pub const REFERENCE: u32 = 24;
+/// Bytes of a [`FunctionReference`].
+pub const ELEMENT: u32 = 32;
 
 /// Where in the context what lies of which a module has any number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offsets {
+pub struct Offsets {
     imported_globals: u32,
     globals: u32,
     functions: u32,
     /// Bytes of the context.
-    pub(crate) size: u32,
+    pub size: u32,
 }
 
 impl Offsets {
     /// For a module with so many of each. `None` if they are more than an offset can tell.
-    pub(crate) fn new(tables: u32, imported_globals: u32, globals: u32, functions: u32) -> Option<Self> {
+    pub fn new(tables: u32, imported_globals: u32, globals: u32, functions: u32) -> Option<Self> {
         let imported_at = TABLES.checked_add(tables.checked_mul(8)?)?;
         let globals_at = imported_at
             .checked_add(imported_globals.checked_mul(8)?)?
@@ -99,22 +123,23 @@ impl Offsets {
         })
     }
 
-    pub(crate) fn table(&self, index: u32) -> u32 {
+    /// Of a table's address.
+    pub fn table(&self, index: u32) -> u32 {
         TABLES + 8 * index
     }
 
     /// Of the address of a global that another instance has.
-    pub(crate) fn imported_global(&self, index: u32) -> u32 {
+    pub fn imported_global(&self, index: u32) -> u32 {
         self.imported_globals + 8 * index
     }
 
     /// Of a global by its place among the module's own.
-    pub(crate) fn global(&self, index: u32) -> u32 {
+    pub fn global(&self, index: u32) -> u32 {
         self.globals + SLOT * index
     }
 
     /// Of a [`FunctionReference`] by its place: imported functions first, then those that are referred to.
-    pub(crate) fn function(&self, place: u32) -> u32 {
+    pub fn function(&self, place: u32) -> u32 {
         self.functions + ELEMENT * place
     }
 }
@@ -123,7 +148,7 @@ impl Offsets {
 /// slots; the answer takes the place of the first.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Builtin {
+pub enum Builtin {
     /// `(pages) -> pages before, or -1`
     MemoryGrow,
     /// `(data segment, to, from, length)`
@@ -144,7 +169,7 @@ pub(crate) enum Builtin {
 
 impl Builtin {
     /// Numbers from here on are builtins; below, imported functions.
-    pub(crate) const FIRST: u32 = 1 << 31;
+    pub const FIRST: u32 = 1 << 31;
 
     const ALL: [Self; 8] = [
         Self::MemoryGrow,
@@ -157,11 +182,13 @@ impl Builtin {
         Self::ElementsDrop,
     ];
 
-    pub(crate) fn number(self) -> u32 {
+    /// With which the guest enters the host.
+    pub fn number(self) -> u32 {
         Self::FIRST + self as u32
     }
 
-    pub(crate) fn from_number(number: u32) -> Option<Self> {
+    /// The one that has this number.
+    pub fn from_number(number: u32) -> Option<Self> {
         let index = number.checked_sub(Self::FIRST)?;
         Self::ALL.get(index as usize).copied()
     }
@@ -170,22 +197,32 @@ impl Builtin {
 /// Why a guest cannot go on. The number is part of the trapping instruction.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trap {
+pub enum Trap {
+    /// `unreachable`.
     Unreachable,
+    /// An access, or a range of memory, that is not inside.
     MemoryOutOfBounds,
+    /// The same of a table.
     TableOutOfBounds,
+    /// An indirect call of an element that the table does not have,
     UndefinedElement,
+    /// of one that is null,
     UninitializedElement,
+    /// and of a function of another type.
     IndirectCallType,
+    /// A quotient, or a float as an integer, that is too large.
     IntegerOverflow,
+    /// Also of a remainder.
     IntegerDivideByZero,
+    /// Of what is no number.
     InvalidConversion,
     /// By a guard page, never by an instruction.
     StackOverflow,
 }
 
 impl Trap {
-    pub(crate) const ALL: [Self; 10] = [
+    /// By their numbers.
+    pub const ALL: [Self; 10] = [
         Self::Unreachable,
         Self::MemoryOutOfBounds,
         Self::TableOutOfBounds,
@@ -199,7 +236,7 @@ impl Trap {
     ];
 
     /// In the words of the specification's tests.
-    pub(crate) fn message(self) -> &'static str {
+    pub fn message(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
             Self::MemoryOutOfBounds => "out of bounds memory access",

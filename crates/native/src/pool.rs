@@ -18,7 +18,8 @@ use std::{
 /// Stack that a guest may use.
 const STACK: usize = 512 << 10;
 
-pub(crate) struct Pool {
+/// See the module.
+pub struct Pool {
     pub(crate) places: Arc<Places>,
     pub(crate) idle: Idle<Box<Guest>>,
     pub(crate) guards: Arc<Guards>,
@@ -72,7 +73,8 @@ pub(crate) fn stack(block: usize) -> Result<Stack, Errno> {
 }
 
 impl Pool {
-    pub(crate) fn new(places: Arc<Places>, keep_resident: usize) -> Self {
+    /// With these places. A finished sandbox leaves so many bytes of its memory resident, as they were at first, for the next.
+    pub fn new(places: Arc<Places>, keep_resident: usize) -> Self {
         let threads = fresh::threads();
         Self {
             places,

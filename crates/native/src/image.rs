@@ -10,15 +10,15 @@
 //! | to the end | the object |
 
 use crate::{
-    Aot, Bounds,
     guest::{FirstState, Guest},
     instance::{Image, InstanceError},
+    layout::Outside,
     memory::{HOST_PAGE, PAGE},
+    module::{Module, Refusal},
     object::{Object, ObjectError},
     plan::{Exported, Plan},
     pool::Pool,
     sandbox::Running,
-    translate::{Module, Refusal},
     wasi_host::{self, HostFunctions},
 };
 use contract::{ByteSize, Grant, Input, PrepareError, Sandbox, SpawnError};
@@ -172,7 +172,7 @@ fn unpack(bytes: &[u8]) -> Option<Parts<'_>> {
 }
 
 impl Loaded {
-    pub(crate) fn new(engine: &Aot, mut file: &File, bounds: Bounds) -> Result<Self, PrepareError> {
+    pub(crate) fn new(pool: &Arc<Pool>, mut file: &File, outside: Outside) -> Result<Self, PrepareError> {
         let damaged = |what: String| PrepareError::Artefact(what);
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)
@@ -188,15 +188,15 @@ impl Loaded {
                 ObjectError::Host(reason) => PrepareError::Compiler(reason),
                 other => damaged(other.to_string()),
             })?;
-        let image = Image::new(plan, object, bounds, parts.sets_tables)
+        let image = Image::new(plan, object, outside, parts.sets_tables)
             .map_err(|error| damaged(error.to_string()))?;
         let mut loaded = Self {
             image: Arc::new(image),
             functions,
             start,
             first: None,
-            pool: engine.pool.clone(),
-            id: engine.pool.idle.image(),
+            pool: pool.clone(),
+            id: pool.idle.image(),
             once: AtomicBool::new(false),
         };
         loaded.first = FirstState::of(&loaded).map_err(|error: InstanceError| {

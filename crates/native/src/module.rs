@@ -1,22 +1,25 @@
 //! A module as the translator and the loader see it: its index spaces, and its bodies.
 
 use crate::layout::Offsets;
-use std::collections::BTreeSet;
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeSet, HashMap};
 use wasmparser::{
     Data, Element, ElementItems, Export, ExternalKind, FuncType, FunctionBody, GlobalType, Import,
     MemoryType, Operator, Parser, Payload, TableType, TypeRef, Validator, WasmFeatures,
 };
 
 /// Wasm 2.0 and what today's toolchains emit beyond it.
-pub(crate) const FEATURES: WasmFeatures = WasmFeatures::WASM2
+pub const FEATURES: WasmFeatures = WasmFeatures::WASM2
     .union(WasmFeatures::TAIL_CALL)
     .union(WasmFeatures::EXTENDED_CONST);
 
 /// Why a module cannot be translated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub enum Refusal {
+    /// It is no module.
     #[error("{0}")]
     Malformed(String),
+    /// It is one that a compiler or this crate does not know what to do with.
     #[error("{0}")]
     Unsupported(String),
 }
@@ -29,49 +32,59 @@ impl From<wasmparser::BinaryReaderError> for Refusal {
 
 /// A function that a module has: its type, and its place among those that are referred to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Function {
-    pub(crate) type_index: u32,
+pub struct Function {
+    /// Of its type.
+    pub type_index: u32,
     /// Of its [`FunctionReference`](crate::layout::FunctionReference) in the context, if something refers to it.
-    pub(crate) place: Option<u32>,
+    pub place: Option<u32>,
 }
 
-pub(crate) struct Global<'a> {
-    pub(crate) kind: GlobalType,
+/// A global.
+pub struct Global<'a> {
+    /// Its type.
+    pub kind: GlobalType,
     /// None for imported ones.
-    pub(crate) init: Option<wasmparser::ConstExpr<'a>>,
+    pub init: Option<wasmparser::ConstExpr<'a>>,
 }
 
-pub(crate) struct Table<'a> {
-    pub(crate) kind: TableType,
-    pub(crate) init: Option<wasmparser::ConstExpr<'a>>,
+/// A table.
+pub struct Table<'a> {
+    /// Its type.
+    pub kind: TableType,
+    /// What its elements are at first, if they are not null.
+    pub init: Option<wasmparser::ConstExpr<'a>>,
 }
 
+/// A valid module. Of each index space, what is imported comes first.
 #[derive(Default)]
-pub(crate) struct Module<'a> {
-    pub(crate) types: Vec<FuncType>,
-    pub(crate) imports: Vec<Import<'a>>,
-    pub(crate) functions: Vec<Function>,
-    pub(crate) tables: Vec<Table<'a>>,
-    pub(crate) memory: Option<MemoryType>,
-    pub(crate) globals: Vec<Global<'a>>,
-    pub(crate) exports: Vec<Export<'a>>,
-    pub(crate) elements: Vec<Element<'a>>,
-    pub(crate) data: Vec<Data<'a>>,
-    pub(crate) start: Option<u32>,
-    pub(crate) bodies: Vec<FunctionBody<'a>>,
+#[expect(missing_docs, reason = "sections, by the specification's names")]
+pub struct Module<'a> {
+    pub types: Vec<FuncType>,
+    pub imports: Vec<Import<'a>>,
+    pub functions: Vec<Function>,
+    pub tables: Vec<Table<'a>>,
+    pub memory: Option<MemoryType>,
+    pub globals: Vec<Global<'a>>,
+    pub exports: Vec<Export<'a>>,
+    pub elements: Vec<Element<'a>>,
+    pub data: Vec<Data<'a>>,
+    pub start: Option<u32>,
+    pub bodies: Vec<FunctionBody<'a>>,
     /// Whether any body has a tail call.
-    pub(crate) tail_calls: bool,
-    pub(crate) imported_functions: u32,
-    pub(crate) imported_tables: u32,
-    pub(crate) imported_globals: u32,
-    pub(crate) imported_memory: bool,
+    pub tail_calls: bool,
+    /// Whether any body makes the memory larger.
+    pub grows: bool,
+    pub imported_functions: u32,
+    pub imported_tables: u32,
+    pub imported_globals: u32,
+    pub imported_memory: bool,
     /// Functions that are referred to, imported ones first and all of them.
-    pub(crate) referred: Vec<u32>,
+    pub referred: Vec<u32>,
 }
 
 impl<'a> Module<'a> {
     /// Reads a module, which is valid afterwards.
-    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Refusal> {
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Refusal> {
         Validator::new_with_features(FEATURES)
             .validate_all(bytes)
             .map_err(|error| refusal(bytes, &error))?;
@@ -143,10 +156,13 @@ impl<'a> Module<'a> {
             Payload::DataSection(section) => self.data = section.into_iter().collect::<Result<_, _>>()?,
             Payload::CodeSectionEntry(body) => {
                 for operator in body.get_operators_reader()? {
-                    self.tail_calls |= matches!(
-                        operator?,
-                        Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. }
-                    );
+                    match operator? {
+                        Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. } => {
+                            self.tail_calls = true;
+                        }
+                        Operator::MemoryGrow { .. } => self.grows = true,
+                        _ => {}
+                    }
                 }
                 self.bodies.push(body);
             }
@@ -230,21 +246,38 @@ impl<'a> Module<'a> {
     /// How functions of this module call each other. With tail calls a callee removes what it was given on the stack, and that costs
     /// every call something, so only who needs it has it. Modules of which only one has tail calls cannot be linked; this engine
     /// links none but to the host.
-    pub(crate) fn convention(&self) -> &'static str {
+    pub fn convention(&self) -> &'static str {
         if self.tail_calls { "tailcc" } else { "fastcc" }
     }
 
     /// Whether its memory can never be larger than 2 GiB, which is what [`signed_addresses`] says.
-    pub(crate) fn has_signed_addresses(&self) -> bool {
+    pub fn has_signed_addresses(&self) -> bool {
         self.memory.is_some_and(|memory| signed_addresses(&memory))
     }
 
-    pub(crate) fn type_of(&self, function: u32) -> &FuncType {
+    /// Two types with the same number would be one to an indirect call.
+    pub fn refuse_collisions(&self) -> Result<(), Refusal> {
+        let mut known = HashMap::new();
+        for kind in &self.types {
+            if known
+                .insert(signature(kind), kind)
+                .is_some_and(|other| other != kind)
+            {
+                let reason =
+                    "two of its function types have the same number; change the order of one's parameters";
+                return Err(Refusal::Unsupported(reason.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A function's type.
+    pub fn type_of(&self, function: u32) -> &FuncType {
         &self.types[self.functions[function as usize].type_index as usize]
     }
 
     /// Where in the context of this module's instances what lies.
-    pub(crate) fn offsets(&self) -> Result<Offsets, Refusal> {
+    pub fn offsets(&self) -> Result<Offsets, Refusal> {
         let count = |length: usize| u32::try_from(length).ok();
         count(self.tables.len())
             .zip(count(self.globals.len()))
@@ -264,12 +297,12 @@ impl<'a> Module<'a> {
 }
 
 /// Whether a memory of this type never gets larger than 2 GiB: none does that does not begin so.
-pub(crate) fn signed_addresses(kind: &MemoryType) -> bool {
+pub fn signed_addresses(kind: &MemoryType) -> bool {
     kind.initial <= SIGNED_PAGES
 }
 
 /// Pages of 2 GiB.
-pub(crate) const SIGNED_PAGES: u64 = 32 << 10;
+pub const SIGNED_PAGES: u64 = 32 << 10;
 
 /// Malformed, or valid by proposals that this engine does not know: these are named.
 fn refusal(bytes: &[u8], error: &wasmparser::BinaryReaderError) -> Refusal {
@@ -295,4 +328,12 @@ fn refusal(bytes: &[u8], error: &wasmparser::BinaryReaderError) -> Refusal {
         Some((_, name)) => Refusal::Unsupported(format!("it uses {name}, which this engine does not run")),
         None => Refusal::Malformed(error.to_string()),
     }
+}
+
+/// A number for a function type that is the same in all modules. Never 0.
+pub fn signature(kind: &FuncType) -> u64 {
+    let mut hash = Sha256::new();
+    hash.update(kind.to_string());
+    let digest: [u8; 32] = hash.finalize().into();
+    u64::from_le_bytes(digest[..8].try_into().unwrap_or_default()) | 1
 }
