@@ -7,7 +7,6 @@
 
 use crate::{BadName, Item, MOST_ITEMS, Set, check_name};
 use bytes::Bytes;
-use contract::ResponseHead;
 use futures_util::{FutureExt as _, stream};
 use std::{collections::HashSet, convert::Infallible, iter};
 
@@ -158,13 +157,13 @@ fn read_form(body: Bytes, boundary: String, sets: &mut [Set]) -> Result<(), BadR
     Ok(())
 }
 
-/// A response with these outputs: its head, and its body in pieces. `content_type` is that of an item that is alone.
-pub fn response(mut sets: Vec<Set>, content_type: &Bytes) -> (ResponseHead, Vec<Bytes>) {
+/// A response with these outputs: its content type, and its body in pieces. `content_type` is that of an item that is alone.
+pub fn response(mut sets: Vec<Set>, content_type: &Bytes) -> (Bytes, Vec<Bytes>) {
     if let [set] = sets.as_mut_slice()
         && set.items.len() == 1
         && let Some(item) = set.items.pop()
     {
-        return (head(content_type.clone()), vec![item.data]);
+        return (content_type.clone(), vec![item.data]);
     }
     let boundary = boundary(&sets);
     let mut pieces = Vec::new();
@@ -183,17 +182,8 @@ pub fn response(mut sets: Vec<Set>, content_type: &Bytes) -> (ResponseHead, Vec<
         }
     }
     pieces.push(format!("--{boundary}--\r\n").into());
-    (
-        head(format!("multipart/form-data; boundary={boundary}").into()),
-        pieces,
-    )
-}
-
-fn head(content_type: Bytes) -> ResponseHead {
-    ResponseHead {
-        status: 200,
-        headers: vec![("content-type".into(), content_type)],
-    }
+    let content_type = format!("multipart/form-data; boundary={boundary}");
+    (content_type.into(), pieces)
 }
 
 /// As HTML's forms have names: no quotation mark, and no line's end.
@@ -305,11 +295,8 @@ mod tests {
             name: "out".to_owned(),
             items: vec![item("x", 3, b"data")],
         };
-        let (head, body) = response(vec![set], &Bytes::from_static(b"image/png"));
-        assert_eq!(
-            head.headers,
-            [("content-type".into(), Bytes::from_static(b"image/png"))]
-        );
+        let (content_type, body) = response(vec![set], &Bytes::from_static(b"image/png"));
+        assert_eq!(content_type, "image/png");
         assert_eq!(body, ["data"]);
     }
 
@@ -325,10 +312,9 @@ mod tests {
                 items: Vec::new(),
             },
         ];
-        let (head, body) = response(sets.clone(), &Bytes::new());
-        let kind = &head.headers[0].1;
+        let (kind, body) = response(sets.clone(), &Bytes::new());
         assert!(kind.ends_with(b"boundary=millpond-1"), "{kind:?}");
-        let again = read_request(Some(kind), body.concat().into(), &names(&["a", "b"]));
+        let again = read_request(Some(&kind), body.concat().into(), &names(&["a", "b"]));
         assert_eq!(again.unwrap(), sets);
     }
 }

@@ -120,11 +120,14 @@ impl Command {
                 let files = self.pure.take().map(|mut pure| pure.files.take_outputs(outputs));
                 let sets = files.unwrap_or_else(|| Ok(Vec::new()));
                 let sets = sets.map_err(|reason| Fault::BadOutput { reason })?;
-                let (head, pieces) = ::pure::response(sets, content_type);
+                let (content_type, pieces) = ::pure::response(sets, content_type);
                 if pieces.iter().map(Bytes::len).sum::<usize>() > limit.bytes() {
                     return Err(Fault::OutputTooLarge { limit });
                 }
-                self.response.head(head);
+                self.response.head(ResponseHead {
+                    status: 200,
+                    headers: vec![("content-type".into(), content_type)],
+                });
                 for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
                     self.response.body(piece);
                 }
