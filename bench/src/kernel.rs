@@ -1,4 +1,4 @@
-//! Runs a numerical kernel (`bench/aot/kernels`) compiled to WebAssembly: with our ahead-of-time compiler, or with
+//! Runs a numerical kernel (`bench/aot/kernels`) compiled to WebAssembly: with our ahead-of-time compilers, or with
 //! Wasmtime's compiler alone, with and without epoch checks. The kernel reads the clock itself and says what it took.
 
 use crate::{machine, sandbox};
@@ -7,6 +7,7 @@ use bytes::Bytes;
 use clap::ValueEnum;
 use contract::{Artefact, ByteSize, Code, CodeKind, Digest, Engine, Grant, Input, Step, Until};
 use engine_aot::{Aot, Bounds, Options as AotOptions, Toolchain};
+use engine_rwasm::Rwasm;
 use object::{Object as _, ObjectSection as _};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -44,6 +45,8 @@ enum Compiler {
     Software,
     Mask,
     None,
+    Rwasm,
+    RwasmMask,
     Wasmtime,
     WasmtimeEpochs,
 }
@@ -62,10 +65,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let module =
         fs::read(&options.module).with_context(|| format!("cannot read {}", options.module.display()))?;
     match options.compiler {
-        Compiler::Guard => ours(options, &module, Bounds::Guard),
-        Compiler::Software => ours(options, &module, Bounds::Software),
-        Compiler::Mask => ours(options, &module, Bounds::Mask),
-        Compiler::None => ours(options, &module, Bounds::None),
+        Compiler::Guard => ours(options, &module, &aot(Bounds::Guard)?),
+        Compiler::Software => ours(options, &module, &aot(Bounds::Software)?),
+        Compiler::Mask => ours(options, &module, &aot(Bounds::Mask)?),
+        Compiler::None => ours(options, &module, &aot(Bounds::None)?),
+        Compiler::Rwasm => ours(options, &module, &rwasm(engine_rwasm::Bounds::Checked)?),
+        Compiler::RwasmMask => ours(options, &module, &rwasm(engine_rwasm::Bounds::Mask)?),
         Compiler::Wasmtime => theirs(options, &module, false),
         Compiler::WasmtimeEpochs => theirs(options, &module, true),
     }
@@ -84,15 +89,25 @@ fn code_bytes(bytes: &[u8]) -> Result<u64> {
     Ok(code.map(|section| section.size()).sum())
 }
 
-fn ours(options: &Options, module: &[u8], bounds: Bounds) -> Result<Report> {
+fn aot(bounds: Bounds) -> Result<Aot> {
     let toolchain = Toolchain::find().map_err(|reason| anyhow!(reason))?;
-    let engine = Aot::new(
-        toolchain,
-        &AotOptions {
-            bounds,
-            ..AotOptions::default()
-        },
-    )?;
+    let options = AotOptions {
+        bounds,
+        ..AotOptions::default()
+    };
+    Ok(Aot::new(toolchain, &options)?)
+}
+
+fn rwasm(bounds: engine_rwasm::Bounds) -> Result<Rwasm> {
+    let toolchain = engine_rwasm::Toolchain::find().map_err(|reason| anyhow!(reason))?;
+    let options = engine_rwasm::Options {
+        bounds,
+        ..engine_rwasm::Options::default()
+    };
+    Ok(Rwasm::new(toolchain, &options)?)
+}
+
+fn ours(options: &Options, module: &[u8], engine: &dyn Engine) -> Result<Report> {
     let kept = options.artefact.as_ref().and_then(|path| fs::read(path).ok());
     let (compiled, compile) = match kept {
         Some(kept) => (kept, None),
