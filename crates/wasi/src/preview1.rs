@@ -333,12 +333,11 @@ pub fn fd_pwrite(
 ) -> Result<Errno, Stop> {
     with_file(command, fd, Errno::SPIPE, |files| {
         let mut position = offset;
-        let taken = write_from(memory, vectors, count, written, |buffer| {
+        write_from(memory, vectors, count, written, |buffer| {
             let taken = files.write_at(fd, position, buffer)?;
             position = position.saturating_add(taken as u64);
             Ok::<_, Errno>(taken)
-        });
-        taken
+        })
     })
 }
 
@@ -641,6 +640,7 @@ pub fn path_open(
 }
 
 /// There are no links.
+#[expect(clippy::too_many_arguments, reason = "as WASI has it")]
 pub fn path_readlink(
     command: &mut Command,
     memory: &mut [u8],

@@ -24,8 +24,11 @@ fn text(memory: &Memory<'_>, address: u64, length: u64) -> String {
     String::from_utf8(memory.slice(address, length).unwrap().to_vec()).unwrap()
 }
 
+/// Name, key and data.
+type Items = Vec<(String, u64, Vec<u8>)>;
+
 /// What a guest makes of the structure: its input sets.
-fn inputs<W: Word>(memory: &Memory<'_>) -> Vec<(String, Vec<(String, u64, Vec<u8>)>)> {
+fn inputs<W: Word>(memory: &Memory<'_>) -> Vec<(String, Items)> {
     let word = |at, number| memory.word::<W>(at, number).unwrap();
     let size = W::SIZE as u64;
     let (count, sets, buffers) = (word(AT, 3), word(AT, 4), word(AT, 7));
