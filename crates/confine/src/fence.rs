@@ -3,7 +3,7 @@
 use crate::{Confinement, NOTHING, Processes};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use std::{io, path::Path};
 
@@ -12,6 +12,11 @@ const KNOWN: ABI = ABI::V6;
 
 /// Forbids everything that is not granted: files, TCP, signals to processes outside and their abstract sockets.
 pub(crate) fn put_up(confinement: &Confinement) -> io::Result<()> {
+    restrict(ruleset(confinement)?)
+}
+
+/// What is granted, for [`restrict`].
+pub(crate) fn ruleset(confinement: &Confinement) -> io::Result<RulesetCreated> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let execute = read | AccessFs::Execute;
     // Plain files and folders: no devices, no sockets, nothing to run, and no links to lead others elsewhere.
@@ -33,7 +38,7 @@ pub(crate) fn put_up(confinement: &Confinement) -> io::Result<()> {
                 .map(|folder| (folder.path.as_path(), write)),
         )
         .chain(nothing);
-    let restrict = || -> Result<RulesetStatus, RulesetError> {
+    let create = || -> Result<RulesetCreated, RulesetError> {
         let mut ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(KNOWN))?
@@ -45,9 +50,14 @@ pub(crate) fn put_up(confinement: &Confinement) -> io::Result<()> {
             let Ok(opened) = PathFd::new(path) else { continue };
             ruleset = ruleset.add_rule(PathBeneath::new(opened, fit(path, access)))?;
         }
-        Ok(ruleset.restrict_self()?.ruleset)
+        Ok(ruleset)
     };
-    match restrict().map_err(io::Error::other)? {
+    create().map_err(io::Error::other)
+}
+
+/// Forbids this process what is not in there, for good.
+pub(crate) fn restrict(ruleset: RulesetCreated) -> io::Result<()> {
+    match ruleset.restrict_self().map_err(io::Error::other)?.ruleset {
         RulesetStatus::NotEnforced => Err(io::Error::from(io::ErrorKind::Unsupported)),
         _ => Ok(()),
     }

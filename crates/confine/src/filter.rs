@@ -227,11 +227,28 @@ const NAMESPACES: u64 = (libc::CLONE_NEWCGROUP
 
 /// Allows what such a process needs, for good. `own_processes` says that all that it can see are its own.
 pub(crate) fn put_up(processes: Processes, own_processes: bool) -> io::Result<()> {
-    let programs = build(processes, own_processes).map_err(io::Error::other)?;
-    for program in programs {
+    for program in all(processes, own_processes)? {
         apply_filter(&program).map_err(io::Error::other)?;
     }
     Ok(())
+}
+
+/// The same, to be applied in this order.
+pub(crate) fn all(processes: Processes, own_processes: bool) -> io::Result<Vec<BpfProgram>> {
+    let programs = build(processes, own_processes).map_err(io::Error::other)?;
+    Ok(programs.into())
+}
+
+/// Nothing but to leave: whatever else is tried is the end.
+pub(crate) fn leave() -> io::Result<BpfProgram> {
+    let build = || -> Result<BpfProgram, BackendError> {
+        let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+        let rules: Rules = [libc::SYS_exit, libc::SYS_exit_group]
+            .map(|call| (call, Vec::new()))
+            .into();
+        SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, arch)?.try_into()
+    };
+    build().map_err(io::Error::other)
 }
 
 /// In the order in which they are to be applied. Each call meets all of them, and the strictest answer counts: so what is new or hostile has

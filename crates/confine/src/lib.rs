@@ -41,6 +41,7 @@
 compile_error!("confinement is Linux's");
 
 mod capability;
+mod cell;
 mod fence;
 mod filter;
 mod limit;
@@ -48,10 +49,12 @@ mod namespace;
 mod probe;
 mod root;
 
+pub use cell::{Cell, Guests};
 pub use limit::{Limits, give_way};
 pub use probe::Support;
+pub use seccompiler::sock_filter as Instruction;
 
-use std::{fmt, fs, io, path::PathBuf, time::Duration};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 /// What a process may still do. All paths are absolute; what does not exist is left out.
 #[derive(Clone, Debug, Default)]
@@ -206,11 +209,7 @@ impl Confinement {
     /// It ends with the thread that started it from now on. With [`Processes::Children`] the caller goes on in a child, whose end becomes that of
     /// this process; neither should hold output back in memory when this is called, nor count on its process id.
     pub fn enter(self) -> Result<Report, ConfineError> {
-        if let Ok(threads) = fs::read_dir("/proc/self/task")
-            && let threads @ 2.. = threads.count()
-        {
-            return Err(ConfineError::Threads(threads));
-        }
+        limit::check_alone()?;
         let mut report = Report::default();
         let _ = namespace::die_with_parent();
         // Programs get what they are given and nothing that happened to be open.

@@ -6,6 +6,7 @@ use crate::{
     files::Files,
     pure::Pure,
 };
+use ::pure::Set;
 use bytes::Bytes;
 use contract::{
     BodyError, Fault, Grant, Head, Input, Protocol, ResponseHead, ResponseSink, Services, Trailers,
@@ -112,26 +113,11 @@ impl Command {
         let output = Bytes::from(std::mem::take(&mut self.output));
         let limit = self.grant.limits.response_body;
         let (head, body) = match &self.grant.protocol {
-            Protocol::Pure {
-                outputs,
-                content_type,
-                ..
-            } => {
+            Protocol::Pure { outputs, .. } => {
                 let files = self.pure.take().map(|mut pure| pure.files.take_outputs(outputs));
                 let sets = files.unwrap_or_else(|| Ok(Vec::new()));
                 let sets = sets.map_err(|reason| Fault::BadOutput { reason })?;
-                let (content_type, pieces) = ::pure::response(sets, content_type);
-                if pieces.iter().map(Bytes::len).sum::<usize>() > limit.bytes() {
-                    return Err(Fault::OutputTooLarge { limit });
-                }
-                self.response.head(ResponseHead {
-                    status: 200,
-                    headers: vec![("content-type".into(), content_type)],
-                });
-                for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
-                    self.response.body(piece);
-                }
-                return Ok(());
+                return self.finish_with(sets);
             }
             Protocol::Raw { content_type } => (
                 ResponseHead {
@@ -152,6 +138,49 @@ impl Command {
         self.response.head(head);
         if !body.is_empty() {
             self.response.body(body);
+        }
+        Ok(())
+    }
+
+    /// All of the standard output of a program that is not run by host functions of this crate. Fails beyond the grant's limit.
+    pub fn write_whole(&mut self, output: Vec<u8>) -> Result<(), Fault> {
+        if output.len() > self.output_limit() {
+            return Err(Fault::OutputTooLarge {
+                limit: self.grant.limits.response_body,
+            });
+        }
+        self.output = output;
+        Ok(())
+    }
+
+    /// How much it may write, with what its protocol adds.
+    pub fn most_output(&self) -> usize {
+        self.output_limit()
+    }
+
+    /// A pure function's inputs, for an engine that shows them to it in another way than as files.
+    pub fn take_inputs(&mut self) -> Vec<Set> {
+        self.pure.take().map(|pure| pure.into_inputs()).unwrap_or_default()
+    }
+
+    /// Ends a pure function whose outputs did not come as files: makes them the response.
+    pub fn finish_with(&mut self, sets: Vec<Set>) -> Result<(), Fault> {
+        let Protocol::Pure { content_type, .. } = &self.grant.protocol else {
+            return Err(Fault::BadOutput {
+                reason: "it is not a pure function".to_owned(),
+            });
+        };
+        let limit = self.grant.limits.response_body;
+        let (content_type, pieces) = ::pure::response(sets, content_type);
+        if pieces.iter().map(Bytes::len).sum::<usize>() > limit.bytes() {
+            return Err(Fault::OutputTooLarge { limit });
+        }
+        self.response.head(ResponseHead {
+            status: 200,
+            headers: vec![("content-type".into(), content_type)],
+        });
+        for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+            self.response.body(piece);
         }
         Ok(())
     }

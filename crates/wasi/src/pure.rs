@@ -31,6 +31,11 @@ impl Pure {
         }
     }
 
+    /// What it was given.
+    pub(crate) fn into_inputs(self) -> Vec<Set> {
+        self.inputs
+    }
+
     /// Nanoseconds, by one of its clocks.
     pub(crate) fn time(&mut self, clock: Clock) -> u64 {
         self.wait(TICK);
