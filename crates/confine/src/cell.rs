@@ -13,7 +13,7 @@
 //! | capabilities, Landlock, seccomp | | none; what is granted; what such a guest needs |
 
 use crate::{
-    ConfineError, Confinement, Processes, Report, Wall, capability, fence, filter,
+    ConfineError, Confinement, Folder, Processes, Report, Wall, capability, fence, filter,
     limit::{self, check},
     namespace, root, seconds,
 };
@@ -24,7 +24,13 @@ use rustix::{
     process::{DumpableBehavior, Resource, getgid, getuid, set_dumpable_behavior},
 };
 use seccompiler::{BpfProgram, apply_filter, sock_filter};
-use std::{ffi::CString, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt as _, path::PathBuf, time::Duration};
+use std::{
+    ffi::{CString, OsStr},
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// What guests of a zygote may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +82,13 @@ impl Confinement {
             Guests::Programs { .. } => Processes::Children,
         };
         report.put(Wall::Identity, namespace::give_root_up(&self.write));
+        // From here on there is no other folder to write to; whom that of the host belongs to does not change.
+        if let Guests::Programs { scratch: Some((path, _)) } = &guests {
+            self.write.push(Folder {
+                path: path.clone(),
+                in_memory: Some(0),
+            });
+        }
         let mounts = namespace::separate(&mut report, Processes::None);
         let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let processes = open("/proc", folder, Mode::empty())
@@ -149,6 +162,7 @@ impl Cell {
                 write(file, text.as_bytes())?;
             }
         }
+        let mut ruleset = self.ruleset.try_clone()?;
         if let Some((path, options)) = &self.scratch {
             let unused = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
             let kind = c"tmpfs";
@@ -163,10 +177,11 @@ impl Cell {
                 )
                 .into()
             })?;
+            ruleset = fence::grant(ruleset, Path::new(OsStr::from_bytes(path.to_bytes())))?;
         }
         capability::drop_now()?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-        fence::restrict(self.ruleset.try_clone()?)?;
+        fence::restrict(ruleset)?;
         limit::lower(Resource::Nproc, self.threads)?;
         if let Some(time) = self.processor {
             limit::lower(Resource::Cpu, seconds(time))?;

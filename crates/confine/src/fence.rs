@@ -19,14 +19,7 @@ pub(crate) fn put_up(confinement: &Confinement) -> io::Result<()> {
 pub(crate) fn ruleset(confinement: &Confinement) -> io::Result<RulesetCreated> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let execute = read | AccessFs::Execute;
-    // Plain files and folders: no devices, no sockets, nothing to run, and no links to lead others elsewhere.
-    let write = read
-        | AccessFs::WriteFile
-        | AccessFs::Truncate
-        | AccessFs::MakeReg
-        | AccessFs::MakeDir
-        | AccessFs::RemoveFile
-        | AccessFs::RemoveDir;
+    let write = writing();
     let nothing = (confinement.processes == Processes::Children)
         .then_some((Path::new(NOTHING), AccessFs::ReadFile | AccessFs::WriteFile));
     let rules = (confinement.read.iter().map(|path| (path.as_path(), read)))
@@ -53,6 +46,26 @@ pub(crate) fn ruleset(confinement: &Confinement) -> io::Result<RulesetCreated> {
         Ok(ruleset)
     };
     create().map_err(io::Error::other)
+}
+
+/// Plain files and folders: no devices, no sockets, nothing to run, and no links to lead others elsewhere.
+fn writing() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile
+        | AccessFs::ReadDir
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::MakeReg
+        | AccessFs::MakeDir
+        | AccessFs::RemoveFile
+        | AccessFs::RemoveDir
+}
+
+/// Grants a folder besides, to be written to: what is mounted on a folder that was granted is not that folder.
+pub(crate) fn grant(ruleset: RulesetCreated, folder: &Path) -> io::Result<RulesetCreated> {
+    let opened = PathFd::new(folder).map_err(io::Error::other)?;
+    ruleset
+        .add_rule(PathBeneath::new(opened, writing()))
+        .map_err(io::Error::other)
 }
 
 /// Forbids this process what is not in there, for good.

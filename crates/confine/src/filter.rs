@@ -83,6 +83,7 @@ const PROGRAMS: &[c_long] = &[
     libc::SYS_dup,
     libc::SYS_dup3,
     libc::SYS_execve,
+    libc::SYS_execveat,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_fadvise64,

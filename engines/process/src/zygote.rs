@@ -205,8 +205,8 @@ impl Zygote {
                         Ok(None) => {
                             unmask(&mask);
                             let Err(error) = self.become_guest(&order, descriptors);
-                            // Nobody hears more than that it failed: it has no words for it.
-                            tracing::error!(%error, "a guest cannot be started");
+                            // To its log, if it has got as far as that.
+                            eprintln!("the function could not be started: {error}");
                             // SAFETY: it ends this process, in which nothing has to be done before.
                             unsafe { libc::_exit(NOT_STARTED) }
                         }
@@ -238,6 +238,9 @@ impl Zygote {
         descriptors: Vec<OwnedFd>,
     ) -> io::Result<std::convert::Infallible> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidInput);
+        if let [_, _, log] = &descriptors[..] {
+            stdio::dup2_stderr(log)?;
+        }
         self.cell.close()?;
         match order {
             Order::Pure(_) => {
@@ -245,10 +248,9 @@ impl Zygote {
                 self.prepared.as_ref().ok_or_else(wrong)?.enter(&region)
             }
             Order::Program(_, words) => {
-                let [input, output, log] = <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| wrong())?;
+                let [input, output, _log] = <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| wrong())?;
                 stdio::dup2_stdin(input)?;
                 stdio::dup2_stdout(output)?;
-                stdio::dup2_stderr(log)?;
                 Err(start(self.executable.as_fd(), *words))
             }
             Order::End(_) => Err(wrong()),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 static volatile int sink;
+static char page[1 << 16];
 
 int main(int count, char **arguments) {
     const char *wish = count > 1 ? arguments[1] : "";
@@ -15,7 +16,7 @@ int main(int count, char **arguments) {
     if (!strcmp(wish, "abort")) abort();
     if (!strcmp(wish, "spin")) for (;;) sink++;
     if (!strcmp(wish, "null")) return *(volatile int *)8;
-    if (!strcmp(wish, "flood")) for (;;) if (write(1, arguments[0], 1) < 0) return 4;
+    if (!strcmp(wish, "flood")) for (;;) if (write(1, page, sizeof page) < 0) return 4;
     if (!strcmp(wish, "allocate")) {
         for (size_t all = 0;; all += 1 << 20) {
             char *piece = malloc(1 << 20);
@@ -36,6 +37,7 @@ int main(int count, char **arguments) {
     if (!strcmp(wish, "scratch")) {
         FILE *before = fopen("/tmp/kept", "r");
         FILE *file = fopen("/tmp/kept", "w");
+        if (!file) perror("/tmp/kept");
         return printf("%s\n", !before && file && fputs("x", file) >= 0 ? "fresh" : "kept") < 0;
     }
 
