@@ -13,7 +13,7 @@
 //! | capabilities, Landlock, seccomp | | none; what is granted; what such a guest needs |
 
 use crate::{
-    ConfineError, Confinement, Folder, Processes, Report, Wall, capability, fence, filter,
+    ConfineError, Confinement, Folder, Instruction, Processes, Report, Wall, bpf, capability, fence, filter,
     limit::{self, check},
     namespace, root, seconds,
 };
@@ -21,9 +21,8 @@ use landlock::RulesetCreated;
 use rustix::{
     fs::{Mode, OFlags, open, openat},
     io::write,
-    process::{DumpableBehavior, Resource, getgid, getuid, set_dumpable_behavior},
+    process::{DumpableBehavior, Resource, getgid, getppid, getuid, set_dumpable_behavior},
 };
-use seccompiler::{BpfProgram, apply_filter, sock_filter};
 use std::{
     ffi::{CString, OsStr},
     io,
@@ -48,7 +47,7 @@ pub enum Guests {
 pub struct Cell {
     guests: Guests,
     ruleset: RulesetCreated,
-    filters: Vec<BpfProgram>,
+    filter: Vec<Instruction>,
     threads: u64,
     processor: Option<Duration>,
     /// `/proc`, which is nowhere to be found any more. For children to write down who they are.
@@ -75,6 +74,7 @@ impl Confinement {
             }
         };
         let mut report = Report::default();
+        let parent = getppid();
         let _ = namespace::die_with_parent();
         let _ = limit::close_on_exec();
         self.processes = match guests {
@@ -101,17 +101,16 @@ impl Confinement {
         let processor = self.limits.processor.take();
         self.limits.set(false)?;
         let ruleset = fence::ruleset(&self).map_err(missing(Wall::Files))?;
-        let filters = match guests {
-            Guests::Pure => vec![filter::leave().map_err(missing(Wall::Calls))?],
-            Guests::Programs { .. } => {
-                filter::all(self.processes, true).map_err(missing(Wall::Calls))?
-            }
+        let filter = match guests {
+            Guests::Pure => filter::leave(),
+            Guests::Programs { .. } => filter::build(self.processes, true),
         };
+        let filter = filter.map_err(missing(Wall::Calls))?;
         capability::no_new().map_err(missing(Wall::Capabilities))?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|error| missing(Wall::Capabilities)(error.into()))?;
         // Again, since becoming somebody else has cleared it.
-        let _ = namespace::die_with_parent();
+        namespace::die_with(parent)?;
 
         let (user, group) = (getuid().as_raw(), getgid().as_raw());
         let scratch = match &guests {
@@ -126,7 +125,7 @@ impl Confinement {
         };
         Ok(Cell {
             ruleset,
-            filters,
+            filter,
             threads: self.limits.threads,
             processor,
             processes,
@@ -187,15 +186,13 @@ impl Cell {
             limit::lower(Resource::Cpu, seconds(time))?;
         }
         if let Guests::Programs { .. } = self.guests {
-            for filter in &self.filters {
-                apply_filter(filter).map_err(io::Error::other)?;
-            }
+            bpf::apply(&self.filter)?;
         }
         Ok(())
     }
 
     /// What a pure guest puts up last: after it nothing is left but to leave.
-    pub fn filter(&self) -> &[sock_filter] {
-        self.filters.last().map_or(&[], Vec::as_slice)
+    pub fn filter(&self) -> &[Instruction] {
+        &self.filter
     }
 }

@@ -40,6 +40,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("confinement is Linux's");
 
+mod bpf;
 mod capability;
 mod cell;
 mod fence;
@@ -52,8 +53,9 @@ mod root;
 pub use cell::{Cell, Guests};
 pub use limit::{Limits, give_way};
 pub use probe::Support;
-pub use seccompiler::sock_filter as Instruction;
+pub use libc::sock_filter as Instruction;
 
+use rustix::process::getppid;
 use std::{fmt, io, path::PathBuf, time::Duration};
 
 /// What a process may still do. All paths are absolute; what does not exist is left out.
@@ -211,6 +213,7 @@ impl Confinement {
     pub fn enter(self) -> Result<Report, ConfineError> {
         limit::check_alone()?;
         let mut report = Report::default();
+        let parent = getppid();
         let _ = namespace::die_with_parent();
         // Programs get what they are given and nothing that happened to be open.
         let _ = limit::close_on_exec();
@@ -218,14 +221,18 @@ impl Confinement {
 
         report.put(Wall::Identity, namespace::give_root_up(&self.write));
         let mounts = namespace::separate(&mut report, self.processes);
-        namespace::wait_outside(&report)?;
+        namespace::wait_outside(&report, parent)?;
         report.put(Wall::Mounts, mounts.and_then(|()| root::replace(&self)));
         self.limits.set(counted && report.stands(Wall::User))?;
         report.put(Wall::Capabilities, capability::drop_all());
         report.put(Wall::Files, fence::put_up(&self));
-        // Again, since becoming somebody else has cleared it.
-        let _ = namespace::die_with_parent();
+        // Again, since becoming somebody else has cleared it. In a process namespace of its own it has been seen to.
         let own_processes = report.stands(Wall::Processes);
+        if own_processes {
+            let _ = namespace::die_with_parent();
+        } else {
+            namespace::die_with(parent)?;
+        }
         report.put(Wall::Calls, filter::put_up(self.processes, own_processes));
 
         for wall in self.demands {

@@ -171,7 +171,27 @@ fn pure_functions_fail_as_others_do(world: &World) {
     assert!(matches!(fault("pointer"), Fault::BadOutput { .. }));
 }
 
+fn speed(world: &World) {
+    let image = world.pure();
+    let prog = world.image("program.c", &["-static"]);
+    let mut g = pure_grant();
+    let mut p = grant();
+    g.limits.memory = ByteSize::mib(64);
+    for (image, g) in [(&image, &g), (&prog, &p)] {
+        let mut times = vec![];
+        for _ in 0..1000 {
+            let t = std::time::Instant::now();
+            let mut running = Running::spawn(image, g, b"hello");
+            running.finish().unwrap();
+            times.push(t.elapsed().as_nanos() as f64 / 1e3);
+        }
+        times.sort_by(f64::total_cmp);
+        println!("p10 {:.0} p50 {:.0} p99 {:.0}", times[100], times[500], times[990]);
+    }
+}
+
 const TESTS: &[(&str, fn(&World))] = &[
+    ("speed", speed),
     ("a_program_is_a_command", a_program_is_a_command),
     ("programs_fail_as_commands_do", programs_fail_as_commands_do),
     ("programs_are_kept_in_their_limits", programs_are_kept_in_their_limits),
