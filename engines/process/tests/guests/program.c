@@ -15,6 +15,7 @@ int main(int count, char **arguments) {
     if (!strcmp(wish, "exit")) return 3;
     if (!strcmp(wish, "abort")) abort();
     if (!strcmp(wish, "spin")) for (;;) sink++;
+    if (!strcmp(wish, "wait")) for (;;) pause();
     if (!strcmp(wish, "null")) return *(volatile int *)8;
     if (!strcmp(wish, "flood")) for (;;) if (write(1, page, sizeof page) < 0) return 4;
     if (!strcmp(wish, "allocate")) {
