@@ -89,10 +89,10 @@ pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
 }
 
 /// If there is a process namespace to go into, the caller goes on in there as its first process; the one that it was waits outside,
-/// does nothing else, and ends in the same way.
-pub(crate) fn wait_outside(report: &Report) -> Result<(), ConfineError> {
+/// does nothing else, and ends in the same way. What is held is for the one that goes on, and the other lets go of it.
+pub(crate) fn wait_outside<T>(report: &Report, held: T) -> Result<T, ConfineError> {
     if !report.stands(Wall::Processes) {
-        return Ok(());
+        return Ok(held);
     }
     let failed = |reason: io::Error| ConfineError::Missing {
         wall: Wall::Processes,
@@ -112,11 +112,14 @@ pub(crate) fn wait_outside(report: &Report) -> Result<(), ConfineError> {
                 tv_nsec: 0,
             };
             match poll(&mut watched, Some(&now)) {
-                Ok(0) => Ok(()),
+                Ok(0) => Ok(held),
                 _ => Err(ConfineError::Orphan),
             }
         }
-        1.. => shell(child),
+        1.. => {
+            drop(held);
+            shell(child)
+        }
         _ => Err(failed(io::Error::last_os_error())),
     }
 }
