@@ -543,7 +543,7 @@ fn clang() -> Finding {
     tool(
         "clang",
         &["clang-22", "clang"],
-        "building functions in C, and native compilation (coming)",
+        "building functions in C",
         remedy,
     )
 }
