@@ -41,16 +41,16 @@ const MODULE: &str = r#"(module
 ///
 /// # Panics
 /// If the engine falls short.
-pub fn confined<E: Engine + 'static>(subject: impl Fn(Option<&Path>) -> Result<Subject<E>, String>) -> ExitCode {
+pub fn confined<E: Engine + 'static>(
+    subject: impl Fn(Option<&Path>) -> Result<Subject<E>, String>,
+) -> ExitCode {
     let mut arguments = env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == COMPILE) {
         let compiler = arguments.next().map(PathBuf::from);
         let Subject { needs, engine, .. } = subject(compiler.as_deref()).expect("it was there just now");
         return answer(TIME, Some(needs), |_| engine());
     }
-    let Subject {
-        compiler, engine, ..
-    } = match subject(None) {
+    let Subject { compiler, engine, .. } = match subject(None) {
         Ok(subject) => subject,
         Err(reason) => {
             println!("skipped: {reason}");

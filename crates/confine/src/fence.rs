@@ -34,7 +34,9 @@ impl Fence {
         let Self(mut ruleset) = self;
         for folder in folders.iter().filter(|folder| folder.in_memory.is_some()) {
             // What is not there needs no rule.
-            let Ok(opened) = PathFd::new(&folder.path) else { continue };
+            let Ok(opened) = PathFd::new(&folder.path) else {
+                continue;
+            };
             ruleset = ruleset.add_rule(PathBeneath::new(opened, write()))?;
         }
         Ok(ruleset.restrict_self()?.ruleset)

@@ -191,8 +191,13 @@ mod tests {
         fs::write(base.join("one/file"), "1").unwrap();
         symlink("one", base.join("link")).unwrap();
         let grants = read(base.join("link/../link/file"));
-        let [granted] = &grants.granted[..] else { panic!("{grants:?}") };
-        assert_eq!((&granted.path, granted.is_folder), (&base.join("one/file"), false));
+        let [granted] = &grants.granted[..] else {
+            panic!("{grants:?}")
+        };
+        assert_eq!(
+            (&granted.path, granted.is_folder),
+            (&base.join("one/file"), false)
+        );
         assert_eq!(grants.links, BTreeMap::from([(base.join("link"), "one".into())]));
         fs::rename(base.join("one"), base.join("two")).unwrap();
         let now = fs::metadata(base.join("two/file")).unwrap();

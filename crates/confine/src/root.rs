@@ -254,7 +254,12 @@ fn clone_tree(from: BorrowedFd<'_>, path: &CStr) -> io::Result<OwnedFd> {
 
 /// A copy of a mount that the host shares would be one of those that share it: what is mounted in one of them appears in all.
 fn set_attributes(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
-    change(mount, set, libc::MS_PRIVATE, libc::AT_EMPTY_PATH | libc::AT_RECURSIVE)
+    change(
+        mount,
+        set,
+        libc::MS_PRIVATE,
+        libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+    )
 }
 
 /// What is mounted in it stays as it is.

@@ -198,7 +198,12 @@ fn what_is_granted_is_there_wherever_it_lies() {
     for folder in ["own/granted/below", "own/beside"] {
         fs::create_dir_all(outer.path().join(folder)).unwrap();
     }
-    for file in ["granted/file", "granted/below/file", "granted/secret", "beside/file"] {
+    for file in [
+        "granted/file",
+        "granted/below/file",
+        "granted/secret",
+        "beside/file",
+    ] {
         fs::write(own.join(file), "content").unwrap();
     }
     let mode = |path: &str, mode| {
@@ -235,7 +240,10 @@ fn what_is_granted_is_there_wherever_it_lies() {
     let root = users().len() > 1;
     let secret = tries("own/granted", "read", "own/granted/secret");
     assert_eq!(secret, if root { "error" } else { "ok" });
-    assert_eq!(tries("own/granted/file", "read", "own/granted/below/file"), "error");
+    assert_eq!(
+        tries("own/granted/file", "read", "own/granted/below/file"),
+        "error"
+    );
 }
 
 #[test]
@@ -275,14 +283,20 @@ fn its_mounts_are_its_own_and_nobody_keeps_them() {
             let (options, shared) = (words[5], &words[6..]);
             assert!(shared.is_empty(), "{line}");
             assert!(options.contains("nosuid"), "{line}");
-            assert!(options.starts_with("ro") || line.contains(" /dev/null "), "{line}");
+            assert!(
+                options.starts_with("ro") || line.contains(" /dev/null "),
+                "{line}"
+            );
         }
         // All that was opened names a file and cannot read it.
         let of_a_place = |info: &String| {
             let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
             u32::from_str_radix(flags.trim(), 8).unwrap() & libc::O_PATH.cast_unsigned() != 0
         };
-        let open = fs::read_dir(format!("{process}/fdinfo")).into_iter().flatten().flatten();
+        let open = fs::read_dir(format!("{process}/fdinfo"))
+            .into_iter()
+            .flatten()
+            .flatten();
         let open = open.filter_map(|one| fs::read_to_string(one.path()).ok());
         assert_eq!(open.filter(of_a_place).count(), 0);
         outer.kill().unwrap();

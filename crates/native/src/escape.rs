@@ -20,12 +20,17 @@ pub struct Subject<'e> {
     pub vectors: bool,
 }
 
+type Case = fn(Subject<'_>);
+
 /// All of them.
 pub fn run_all(subject: Subject<'_>) {
-    let cases: [(&str, fn(Subject<'_>)); 6] = [
+    let cases: [(&str, Case); 6] = [
         ("no address leads out of a memory", addresses_lead_nowhere),
         ("bulk instructions reach no further", bulk_reaches_no_further),
-        ("a table leads to functions of the right type only", tables_lead_to_functions),
+        (
+            "a table leads to functions of the right type only",
+            tables_lead_to_functions,
+        ),
         ("a stack ends where it ends", a_stack_ends),
         ("memory is as large as it was granted", memory_is_as_granted),
         ("signals that meet the host do no harm", signals_do_no_harm),

@@ -104,7 +104,10 @@ pub(crate) fn engines(
         let guarded = Arc::new(Aot::new(clang, &options).map_err(failed("aot"))?);
         tiers.then = config.aot.tier_up.is_some().then(|| guarded.name());
         let mut add = |engine: Arc<Aot>, bounds: Bounds| {
-            native.push((engine, [COMPILE_AHEAD.into(), bounds.name().into(), path.clone().into()]));
+            native.push((
+                engine,
+                [COMPILE_AHEAD.into(), bounds.name().into(), path.clone().into()],
+            ));
         };
         add(guarded.clone(), Bounds::Guard);
         let unchecked = config.aot.allow_unchecked.then_some(Bounds::None);
@@ -131,7 +134,11 @@ pub(crate) fn engines(
             native.push((Arc::new(engine), arguments));
         }
     }
-    all.extend(native.into_iter().map(|(engine, arguments)| of_programs(engine, arguments)));
+    all.extend(
+        native
+            .into_iter()
+            .map(|(engine, arguments)| of_programs(engine, arguments)),
+    );
     Ok(Engines { all, tiers })
 }
 
@@ -164,7 +171,9 @@ fn compilers(config: &Config) -> (Found<engine_aot::Toolchain>, Found<engine_rwa
     thread::scope(|scope| {
         let clang = scope.spawn(|| config.aot.clang.as_deref().map_or_else(Clang::find, Clang::at));
         let rustc = config.rwasm.rustc.as_deref().map_or_else(Rustc::find, Rustc::at);
-        let clang = clang.join().unwrap_or_else(|_| Err("looking for it failed".to_owned()));
+        let clang = clang
+            .join()
+            .unwrap_or_else(|_| Err("looking for it failed".to_owned()));
         (clang, rustc)
     })
 }
@@ -208,7 +217,11 @@ pub fn host_compilers(config: &Config) -> Vec<HostCompiler> {
     });
     let rustc = rustc.and_then(|rustc| {
         rustc.needs().map_err(needs)?;
-        Ok(format!("{} ({})", rustc.rustc().display(), first_line(rustc.version())))
+        Ok(format!(
+            "{} ({})",
+            rustc.rustc().display(),
+            first_line(rustc.version())
+        ))
     });
     vec![
         HostCompiler {

@@ -90,7 +90,9 @@ impl Toolchain {
     /// The rustc on the path, with its linker and its library. The error says what was looked for.
     pub fn find() -> Result<Self, String> {
         let rustc = on_path(OsStr::new("rustc"));
-        let rustc = rustc.ok_or_else(|| format!("no rustc is on the path: install one from version 1.{OLDEST} on, for example by rustup"))?;
+        let rustc = rustc.ok_or_else(|| {
+            format!("no rustc is on the path: install one from version 1.{OLDEST} on, for example by rustup")
+        })?;
         Self::at(&rustc)
     }
 

@@ -47,9 +47,14 @@ fn with_masks_what_is_outside_is_zeros() {
 /// What the escapes leave open: what a load from outside gives, and which stores trap.
 #[test]
 fn with_masks_loads_from_outside_give_zeros_and_stores_trap() {
-    let Some(engine) = engine(Bounds::Mask) else { return };
+    let Some(engine) = engine(Bounds::Mask) else {
+        return;
+    };
     for (instruction, traps) in [
-        ("(if (i64.ne (i64.load (i32.const -8)) (i64.const 0)) (then (unreachable)))", None),
+        (
+            "(if (i64.ne (i64.load (i32.const -8)) (i64.const 0)) (then (unreachable)))",
+            None,
+        ),
         ("(if (i32.load8_u (i32.const 65536)) (then (unreachable)))", None),
         // Half of it is inside.
         (
@@ -61,10 +66,19 @@ fn with_masks_loads_from_outside_give_zeros_and_stores_trap() {
             "(if (i32.ne (i32.load offset=0xffffffff (i32.const 1)) (i32.const 0x67676767)) (then (unreachable)))",
             None,
         ),
-        ("(i32.store (i32.const 65536) (i32.const 0))", Some("out of bounds")),
+        (
+            "(i32.store (i32.const 65536) (i32.const 0))",
+            Some("out of bounds"),
+        ),
         ("(i32.store8 (i32.const -1) (i32.const 0))", Some("out of bounds")),
-        ("(i64.store (i32.const 65532) (i64.const 0))", Some("out of bounds")),
-        ("(memory.fill (i32.const 65535) (i32.const 0) (i32.const 2))", Some("out of bounds")),
+        (
+            "(i64.store (i32.const 65532) (i64.const 0))",
+            Some("out of bounds"),
+        ),
+        (
+            "(memory.fill (i32.const 65535) (i32.const 0) (i32.const 2))",
+            Some("out of bounds"),
+        ),
     ] {
         let text = format!(
             r#"(module (memory (export "memory") 1 1) (func (export "_start")

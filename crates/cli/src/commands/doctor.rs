@@ -48,7 +48,10 @@ impl Doctor {
 /// Whether an engine that compiles by programs of the host has them.
 fn compiler(compiler: HostCompiler) -> Finding {
     let (capability, needed_for) = match compiler.engine {
-        "aot" => ("compiler of aot", "engine = \"aot\" and its like, and taking over from wasmtime"),
+        "aot" => (
+            "compiler of aot",
+            "engine = \"aot\" and its like, and taking over from wasmtime",
+        ),
         _ => ("compiler of rwasm", "engine = \"rwasm\" and \"rwasm-mask\""),
     };
     let (state, found) = match compiler.found {
