@@ -7,7 +7,7 @@ import re
 import pytest
 from harness import eventually
 
-ENGINES = ["wasmtime", "wasmtime-dense", "aot", "aot-software", "aot-mask"]
+ENGINES = ["wasmtime", "wasmtime-dense", "aot", "aot-software", "aot-mask", "rwasm", "rwasm-mask"]
 PURE = {"protocol": "pure", "input_sets": ["words", "more"], "output_sets": ["text", "facts"]}
 ONE = {"protocol": "pure", "input_sets": ["words"], "output_sets": ["text"], "content_type": "text/plain"}
 

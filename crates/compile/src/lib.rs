@@ -33,6 +33,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod pieces;
 
 pub use pieces::Pieces;

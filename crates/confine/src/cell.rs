@@ -13,21 +13,25 @@
 //! | capabilities, Landlock, seccomp | | none; what is granted; what such a guest needs |
 
 use crate::{
-    ConfineError, Confinement, Folder, Instruction, Processes, Report, Wall, bpf, capability, fence, filter,
+    ConfineError, Confinement, Folder, Instruction, Processes, Report, Wall, bpf, capability,
+    fence::Fence,
+    filter,
+    grants::Grants,
     limit::{self, check},
-    namespace, root, seconds,
+    namespace,
+    root::NewRoot,
+    seconds,
 };
-use landlock::RulesetCreated;
 use rustix::{
     fs::{Mode, OFlags, open, openat},
     io::write,
     process::{DumpableBehavior, Resource, getgid, getppid, getuid, set_dumpable_behavior},
 };
 use std::{
-    ffi::{CString, OsStr},
+    ffi::CString,
     io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -46,7 +50,7 @@ pub enum Guests {
 /// What is left to put up for each child of a zygote. See the module.
 pub struct Cell {
     guests: Guests,
-    ruleset: RulesetCreated,
+    fence: Fence,
     filter: Vec<Instruction>,
     threads: u64,
     processor: Option<Duration>,
@@ -56,6 +60,8 @@ pub struct Cell {
     identity: [(&'static str, String); 3],
     /// What a child's own folder is mounted with.
     scratch: Option<(CString, CString)>,
+    /// The same.
+    own: Vec<Folder>,
 }
 
 /// The namespaces that each child has for itself.
@@ -81,26 +87,29 @@ impl Confinement {
             Guests::Pure => Processes::None,
             Guests::Programs { .. } => Processes::Children,
         };
-        report.put(Wall::Identity, namespace::give_root_up(&self.write));
-        // From here on there is no other folder to write to; whom that of the host belongs to does not change.
+        let given = self.write.clone();
         if let Guests::Programs { scratch: Some((path, _)) } = &guests {
             self.write.push(Folder {
                 path: path.clone(),
                 in_memory: Some(0),
             });
         }
+        let grants = Grants::find(&self).map_err(ConfineError::Grants)?;
+        let (root, fence) = (NewRoot::of(&grants), Fence::of(&grants));
+        drop(grants);
+        report.put(Wall::Identity, namespace::give_root_up(&given));
         let mounts = namespace::separate(&mut report, Processes::None);
         let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let processes = open("/proc", folder, Mode::empty())
             .map_err(|error| missing(Wall::Processes)(error.into()))?;
-        report.put(Wall::Mounts, mounts.and_then(|()| root::replace(&self)));
+        report.put(Wall::Mounts, mounts.and_then(|()| root.enter()));
         if let Some((wall, reason)) = report.missing().next() {
             return Err(missing(wall)(io::Error::other(reason.to_string())));
         }
         // Time is counted for each child from its beginning; the zygote lives for as long as it is wanted.
         let processor = self.limits.processor.take();
         self.limits.set(false)?;
-        let ruleset = fence::ruleset(&self).map_err(missing(Wall::Files))?;
+        let fence = fence.map_err(missing(Wall::Files))?;
         let filter = match guests {
             Guests::Pure => filter::leave(),
             Guests::Programs { .. } => filter::build(self.processes, true),
@@ -124,7 +133,7 @@ impl Confinement {
             _ => None,
         };
         Ok(Cell {
-            ruleset,
+            fence,
             filter,
             threads: self.limits.threads,
             processor,
@@ -135,6 +144,7 @@ impl Confinement {
                 ("self/gid_map", format!("{group} {group} 1")),
             ],
             scratch,
+            own: self.write.split_off(given.len()),
             guests,
         })
     }
@@ -161,7 +171,6 @@ impl Cell {
                 write(file, text.as_bytes())?;
             }
         }
-        let mut ruleset = self.ruleset.try_clone()?;
         if let Some((path, options)) = &self.scratch {
             let unused = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
             let kind = c"tmpfs";
@@ -176,11 +185,10 @@ impl Cell {
                 )
                 .into()
             })?;
-            ruleset = fence::grant(ruleset, Path::new(OsStr::from_bytes(path.to_bytes())))?;
         }
         capability::drop_now()?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-        fence::restrict(ruleset)?;
+        self.fence.try_clone()?.put_up(&self.own)?;
         limit::lower(Resource::Nproc, self.threads)?;
         if let Some(time) = self.processor {
             limit::lower(Resource::Cpu, seconds(time))?;

@@ -95,10 +95,11 @@ pub(crate) fn die_with(parent: Option<Pid>) -> Result<(), ConfineError> {
 }
 
 /// If there is a process namespace to go into, the caller goes on in there as its first process; the one that it was waits outside,
-/// does nothing else, and ends in the same way.
-pub(crate) fn wait_outside(report: &Report, parent: Option<Pid>) -> Result<(), ConfineError> {
+/// does nothing else, and ends in the same way, or when this parent has ended. What is held is for the one that goes on, and the other
+/// lets go of it.
+pub(crate) fn wait_outside<T>(report: &Report, parent: Option<Pid>, held: T) -> Result<T, ConfineError> {
     if !report.stands(Wall::Processes) {
-        return Ok(());
+        return Ok(held);
     }
     let failed = |reason: io::Error| ConfineError::Missing {
         wall: Wall::Processes,
@@ -118,11 +119,14 @@ pub(crate) fn wait_outside(report: &Report, parent: Option<Pid>) -> Result<(), C
                 tv_nsec: 0,
             };
             match poll(&mut watched, Some(&now)) {
-                Ok(0) => Ok(()),
+                Ok(0) => Ok(held),
                 _ => Err(ConfineError::Orphan),
             }
         }
-        1.. => shell(child, parent),
+        1.. => {
+            drop(held);
+            shell(child, parent)
+        }
         _ => Err(failed(io::Error::last_os_error())),
     }
 }

@@ -312,11 +312,11 @@ fn each_is_refused_with_its_reason() {
             "not available yet",
         ),
         (f("[function.f.inputs]"), "not-available", "not available yet"),
-        (f("engine = \"rwasm\""), "not-available", "not available yet"),
+        (f("engine = \"microvm\""), "not-available", "not available yet"),
         (
             f("engine = \"process\""),
             "not-available",
-            "use \"auto\", \"wasmtime\", \"wasmtime-dense\", \"aot\", \"aot-software\", \"aot-mask\" or \"aot-none\"",
+            "use \"auto\", \"wasmtime\", \"wasmtime-dense\", \"aot\", \"aot-software\", \"aot-mask\", \"aot-none\", \"rwasm\" or \"rwasm-mask\"",
         ),
         // Values.
         (
@@ -347,7 +347,7 @@ fn each_is_refused_with_its_reason() {
         (
             f("engine = 1"),
             "wrong-type",
-            "must be one of \"auto\", \"wasmtime\", \"wasmtime-dense\", \"aot\", \"aot-software\", \"aot-mask\" or \"aot-none\", not an integer",
+            "must be one of \"auto\", \"wasmtime\", \"wasmtime-dense\", \"aot\", \"aot-software\", \"aot-mask\", \"aot-none\", \"rwasm\" or \"rwasm-mask\", not an integer",
         ),
         (
             f("engine = \"wasmtime-dense\"\nmemory = \"257MiB\""),

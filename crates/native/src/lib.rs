@@ -18,6 +18,8 @@ mod table;
 pub mod tools;
 mod wasi_host;
 
+#[cfg(feature = "escape")]
+pub mod escape;
 #[cfg(feature = "machine")]
 pub mod machine;
 #[cfg(feature = "spec")]
@@ -25,7 +27,7 @@ pub mod spec;
 
 pub use layout::Outside;
 pub use module::{Module, Refusal};
-pub use pool::Pool;
+pub use pool::{Options, Pool};
 
 use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
 use image::{Loaded, Ready};
