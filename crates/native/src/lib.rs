@@ -139,7 +139,7 @@ impl Engine for Native {
         match code.kind {
             CodeKind::Wasm => self.prepare(code.bytes),
             other => Err(PrepareError::Unsupported(format!(
-                "{other:?} is not a kind that this engine runs"
+                "it is {other}, which this engine does not run"
             ))),
         }
     }

@@ -176,6 +176,9 @@ impl Images {
         if engine != AUTO {
             return self.load_on(engine, function, code, None);
         }
+        if self.code.kind(code)? == CodeKind::Native {
+            return self.load_on(self.tiers.native, function, code, None);
+        }
         if let Some(then) = self.tiers.then
             && let Ok(kept) = self.kept(then)
             && let Ok(Some(image)) = self.find(kept, function, code)
@@ -247,7 +250,7 @@ impl Images {
         };
         let started = Instant::now();
         let code_bytes = Code {
-            kind: CodeKind::Wasm,
+            kind: CodeKind::of(&bytes),
             bytes: &bytes,
             pieces: pieces.as_deref(),
             background,

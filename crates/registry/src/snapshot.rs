@@ -161,7 +161,7 @@ impl Version {
         let tiers = self.images.tiers;
         let next = tiers
             .then
-            .filter(|then| self.settings.engine == AUTO && engine != Some(then))
+            .filter(|_| self.settings.engine == AUTO && engine.is_none_or(|engine| engine == tiers.first))
             .map(|then| Next {
                 engine: then,
                 state: self.better.state().unwrap_or(NextState::After(tiers.after)),
@@ -178,7 +178,7 @@ impl Version {
         let tiers = self.images.tiers;
         self.settings.engine == AUTO
             && tiers.then.is_some()
-            && self.best().is_some_and(|ready| Some(ready.engine) != tiers.then)
+            && self.best().is_some_and(|ready| ready.engine == tiers.first)
             && self.usage.ran() >= tiers.after
     }
 

@@ -17,6 +17,7 @@ use std::{
     collections::{HashMap, VecDeque},
     io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
         Arc, Weak,
@@ -29,7 +30,8 @@ use std::{
 
 /// What all images share.
 pub(crate) struct Host {
-    options: Options,
+    program: PathBuf,
+    places: Arc<Places>,
     spawner: Mutex<Option<Spawner>>,
     listener: Arc<Listener>,
 }
@@ -48,7 +50,7 @@ impl Drop for Spawner {
 }
 
 impl Host {
-    pub(crate) fn new(options: Options) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(options: &Options) -> io::Result<Arc<Self>> {
         let listener = Arc::new(Listener {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             zygotes: Mutex::default(),
@@ -58,14 +60,15 @@ impl Host {
             .name("processes".to_owned())
             .spawn(move || listening.listen())?;
         Ok(Arc::new(Self {
-            options,
+            program: options.program.clone(),
+            places: Places::new(options.sandboxes, None, Arc::default()),
             spawner: Mutex::default(),
             listener,
         }))
     }
 
     pub(crate) fn places(&self) -> &Arc<Places> {
-        &self.options.places
+        &self.places
     }
 
     /// A zygote that is about to confine itself. `Err` says why there is none.
@@ -84,7 +87,7 @@ impl Host {
             let new = self.start().map_err(|error| {
                 format!(
                     "the spawner cannot be started ({}): {error}",
-                    self.options.program.display()
+                    self.program.display()
                 )
             })?;
             sent = wire::send(&new.socket, &[&setup], &descriptors);
@@ -104,7 +107,7 @@ impl Host {
 
     fn start(&self) -> io::Result<Spawner> {
         let (ours, theirs) = pair()?;
-        let process = Command::new(&self.options.program)
+        let process = Command::new(&self.program)
             .arg(SPAWNER)
             .env_clear()
             // The kernel writes to a place of each thread's, if it is told of one, which a pure guest has no longer.

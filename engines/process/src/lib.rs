@@ -28,8 +28,8 @@ mod sandbox;
 mod wire;
 mod zygote;
 
+use confine::{Support, Wall};
 use contract::{Artefact, Code, CoreId, Engine, Image, PrepareError};
-use fresh::Places;
 use host::Host;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -41,8 +41,8 @@ const SPAWNER: &str = "spawn-guests";
 pub struct Options {
     /// A program that calls [`answer`] first of all.
     pub program: PathBuf,
-    /// Those of sandboxes alive at once.
-    pub places: Arc<Places>,
+    /// Sandboxes alive at once.
+    pub sandboxes: u32,
 }
 
 impl Default for Options {
@@ -50,7 +50,7 @@ impl Default for Options {
         Self {
             // This very program, whatever has become of its file.
             program: "/proc/self/exe".into(),
-            places: Places::new(256, None, Arc::default()),
+            sandboxes: 256,
         }
     }
 }
@@ -65,7 +65,7 @@ impl Process {
     ///
     /// Fails if this host cannot confine such processes as [`confine::Support`] says.
     pub fn new(options: &Options) -> Result<Self, PrepareError> {
-        let host = Host::new(options.clone())
+        let host = Host::new(options)
             .map_err(|error| PrepareError::Compiler(format!("cannot listen to processes: {error}")))?;
         Ok(Self { host })
     }
@@ -91,6 +91,33 @@ impl Engine for Process {
     /// Nothing: the kernel preempts processes.
     fn preempt(&self, _core: CoreId) {}
 }
+
+/// Whether this host has all that guests are kept in by. `Err` says what is missing: nothing runs with less.
+pub fn supported() -> Result<(), String> {
+    let support = Support::probe();
+    let missing: Vec<_> = WALLS
+        .into_iter()
+        .filter(|wall| !support.offers(*wall))
+        .map(Wall::name)
+        .collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("this host offers no {}", missing.join(", no ")))
+    }
+}
+
+/// What keeps a guest in.
+const WALLS: [Wall; 8] = [
+    Wall::User,
+    Wall::Network,
+    Wall::Ipc,
+    Wall::Host,
+    Wall::Processes,
+    Wall::Mounts,
+    Wall::Files,
+    Wall::Calls,
+];
 
 /// What the program does if its arguments say that an engine started it: to be called first of all, while there is one thread.
 pub fn answer(arguments: &[OsString]) -> Option<ExitCode> {

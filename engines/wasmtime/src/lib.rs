@@ -239,7 +239,7 @@ impl Wasmtime {
             CodeKind::Wasm => code::check(code.bytes)?,
             other => {
                 return Err(PrepareError::Unsupported(format!(
-                    "{other:?} is not a kind that this engine runs"
+                    "it is {other}, which this engine does not run"
                 )));
             }
         };
