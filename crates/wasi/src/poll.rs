@@ -188,7 +188,7 @@ fn subscription(
         }
         TYPE_READ | TYPE_WRITE => {
             let fd = memory::read_u32(memory, field(16)?)?;
-            if let Some(Ok(stat)) = command.pure.as_ref().map(|pure| pure.files.stat(fd)) {
+            if let Some(Ok(stat)) = command.files(fd).map(|files| files.stat(fd)) {
                 return Ok(Ok(event(Errno::SUCCESS, stat.size, 0)));
             }
             Ok(match (kind, command.stream(fd)) {
