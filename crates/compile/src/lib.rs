@@ -54,7 +54,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, Once, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::Ordering,
         mpsc,
     },
     thread,
@@ -672,6 +672,7 @@ fn say(said: &[u8], pieces: Option<&Pieces>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     struct Unused;
 

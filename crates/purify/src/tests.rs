@@ -163,7 +163,7 @@ fn what_shows_a_nan_shows_the_canonical_one() {
             (func (export "a tee") (param $t) (result $t) (local $t)
                 ($t.store (i32.const 24) (local.tee 1 ($t.mul (local.get 0) ($t.const 3)))) ($t.neg (local.get 1)))
             (func (export "dead code") (param $t) (result $t)
-                (return ($t.add (local.get 0) ($t.const 1))) ($t.store (i32.const 0) ($t.add) ) unreachable)
+                (return ($t.add (local.get 0) ($t.const 1))) $t.add $t.store unreachable)
         )"#,
     );
 }
@@ -326,7 +326,11 @@ fn random_modules_come_to_what_a_compiler_of_canonical_nans_comes_to() {
             continue;
         }
         let bytes = module.to_bytes();
+        // Some need what no engine runs.
         let Ok(prepared) = prepare(&bytes) else { continue };
+        if Module::validate(&engines.0, &bytes).is_err() {
+            continue;
+        }
         wasmparser::Validator::new_with_features(FEATURES)
             .validate_all(&prepared)
             .unwrap();

@@ -100,7 +100,7 @@ fn at_once(command: &mut Command, memory: &mut [u8], places: [u32; 4], now: Inst
 
 /// Writes the events that have happened, or says until when to wait.
 fn attempt(
-    command: &Command,
+    command: &mut Command,
     memory: &mut [u8],
     [subscriptions, events, count, stored]: [u32; 4],
     now: Instant,
@@ -146,7 +146,7 @@ fn attempt(
 
 /// What has happened, or `Err` with when it will.
 fn subscription(
-    command: &Command,
+    command: &mut Command,
     memory: &[u8],
     address: u32,
     now: Instant,

@@ -16,6 +16,11 @@ const MOST: u64 = 2 << 30;
 const PAGE: u64 = 64 << 10;
 
 impl Command {
+    /// Whether it is one of a pure function.
+    pub fn is_pure(&self) -> bool {
+        matches!(self.grant().protocol, Protocol::Pure { .. })
+    }
+
     /// Bytes that the memory of such a function is to have if it can have `most`: all that it may use.
     pub fn extended(&self, most: u64) -> u64 {
         let limit = self.grant().limits.memory.0;
