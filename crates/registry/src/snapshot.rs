@@ -2,7 +2,7 @@
 
 use crate::{
     Error, History, LIVE, Settings, Usage,
-    images::{Images, LoadError, Ready},
+    images::{Images, LoadError, Ready, Source},
     record::{ApplicationRecord, FunctionRecord, VersionRecord},
     registry::milliseconds_since_1970,
     tiers::{AUTO, Better, Next, NextState, Tier},
@@ -169,6 +169,11 @@ impl Version {
         Tier { engine, next }
     }
 
+    /// What it is compiled from.
+    pub(crate) fn source(&self) -> Source {
+        Source::new(self.code, &self.settings.protocol)
+    }
+
     pub(crate) fn better(&self) -> &Better {
         &self.better
     }
@@ -184,7 +189,7 @@ impl Version {
 
     pub(crate) fn load_better(&self, stop: &AtomicBool) -> Result<Ready, LoadError> {
         let then = self.images.tiers.then.unwrap_or(AUTO);
-        self.images.load_behind(then, &self.function, self.code, stop)
+        self.images.load_behind(then, &self.function, self.source(), stop)
     }
 
     /// Its image, made ready by the first caller while others wait: may block for seconds. A failure is remembered for
@@ -207,7 +212,7 @@ impl Version {
         if let Some(image) = self.loaded() {
             return Ok(image);
         }
-        match self.images.load(&self.settings.engine, &self.function, self.code) {
+        match self.images.load(&self.settings.engine, &self.function, self.source()) {
             Ok(ready) => Ok(&self.ready.get_or_init(|| ready).image),
             Err(error) => {
                 let reason = match error {

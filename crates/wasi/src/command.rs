@@ -3,7 +3,7 @@
 use crate::{
     Incoming, cgi,
     environment::{self, Strings},
-    files::Files,
+    files::{self, Files},
     pure::Pure,
 };
 use ::pure::Set;
@@ -114,10 +114,9 @@ impl Command {
         let limit = self.grant.limits.response_body;
         let (head, body) = match &self.grant.protocol {
             Protocol::Pure { outputs, .. } => {
-                let files = self.pure.take().map(|mut pure| pure.files.take_outputs(outputs));
+                let files = self.pure.take().map(|mut pure| pure.files().take_outputs(outputs));
                 let sets = files.unwrap_or_else(|| Ok(Vec::new()));
-                let sets = sets.map_err(|reason| Fault::BadOutput { reason })?;
-                return self.finish_with(sets);
+                return self.answer_sets(sets.map_err(|reason| Fault::BadOutput { reason })?);
             }
             Protocol::Raw { content_type } => (
                 ResponseHead {
@@ -158,17 +157,10 @@ impl Command {
         self.output_limit()
     }
 
-    /// A pure function's inputs, for an engine that shows them to it in another way than as files.
-    pub fn take_inputs(&mut self) -> Vec<Set> {
-        self.pure.take().map(|pure| pure.into_inputs()).unwrap_or_default()
-    }
-
-    /// Ends a pure function whose outputs did not come as files: makes them the response.
-    pub fn finish_with(&mut self, sets: Vec<Set>) -> Result<(), Fault> {
+    /// Makes a pure function's outputs the response.
+    pub(crate) fn answer_sets(&mut self, sets: Vec<Set>) -> Result<(), Fault> {
         let Protocol::Pure { content_type, .. } = &self.grant.protocol else {
-            return Err(Fault::BadOutput {
-                reason: "it is not a pure function".to_owned(),
-            });
+            return Ok(());
         };
         let limit = self.grant.limits.response_body;
         let (content_type, pieces) = ::pure::response(sets, content_type);
@@ -252,14 +244,13 @@ impl Command {
                 }
             }
         }
-        if let Protocol::Pure { inputs, outputs, .. } = &self.grant.protocol {
+        if let Protocol::Pure { inputs, .. } = &self.grant.protocol {
             let body = std::mem::take(&mut self.body.here);
             let sets = ::pure::read_request(self.head.header("content-type"), body, inputs);
             let sets = sets.map_err(|error| Fault::BadInput {
                 reason: error.to_string(),
             })?;
-            let room = self.grant.limits.memory.bytes();
-            self.pure = Some(Box::new(Pure::new(sets, outputs, room)));
+            self.pure = Some(Box::new(Pure::new(sets, self.grant.clone())));
         }
         Poll::Ready(Ok(()))
     }
@@ -282,10 +273,8 @@ impl Command {
 
     /// A pure function's files, if this descriptor is one of them.
     pub(crate) fn files(&mut self, fd: u32) -> Option<&mut Files> {
-        self.pure
-            .as_mut()
-            .map(|pure| &mut pure.files)
-            .filter(|files| files.has(fd))
+        let pure = self.pure.as_mut().filter(|_| fd >= files::ROOT)?;
+        Some(pure.files()).filter(|files| files.has(fd))
     }
 
     pub(crate) fn stream(&self, fd: u32) -> Option<Stream> {

@@ -1,19 +1,15 @@
 //! A sandbox: one request, and the process that serves it.
 
 use crate::{
-    executable::Layout,
     host::{Standing, Zygote},
     image::Loaded,
     pure_guest::{BAD_ACCESS, STACK_OVERFLOW},
     wire::{End, Id, Order, Words},
     zygote::NOT_STARTED,
 };
-use contract::{Fault, Grant, Input, Protocol, Sandbox, Step, Until, Usage};
+use contract::{Fault, Grant, Input, Sandbox, Step, Until, Usage};
 use fresh::Place;
-use pure::{
-    Set,
-    system_data::{self, Memory},
-};
+use pure::system_data::Memory;
 use ring::{Region, Shared};
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create},
@@ -85,19 +81,21 @@ impl Running {
 
     /// What the guest is given.
     fn work(&mut self) -> Result<Work, Fault> {
-        let outputs = match &self.grant.protocol {
-            Protocol::Pure { outputs, .. } => outputs,
-            _ => return self.streams().map_err(no_memory),
-        };
+        if !self.command.is_pure() {
+            return self.streams().map_err(no_memory);
+        }
         let Some(layout) = self.image.layout() else {
             return Err(trap("it is no pure function"));
         };
-        let inputs = self.command.take_inputs();
-        let region = self
-            .image
-            .region(layout, self.grant.limits.memory)
-            .map_err(no_memory)?;
-        place(region, layout, &inputs, outputs).map(Work::Pure)
+        let region = self.image.region(layout, self.grant.limits.memory);
+        let mut region = region.map_err(no_memory)?;
+        let base = layout.span.start;
+        let bytes = region.bytes_mut();
+        let free = layout.span.end..base + bytes.len() as u64;
+        let mut memory = Memory { bytes, base };
+        self.command
+            .place_in::<u64>(&mut memory, layout.system_data, free)?;
+        Ok(Work::Pure(region.share()))
     }
 
     fn streams(&mut self) -> rustix::io::Result<Work> {
@@ -204,26 +202,14 @@ impl Running {
             }
             Ended::Killed(signal) => return Err(killed(signal)),
         }
-        let (Protocol::Pure { outputs, .. }, Some(layout)) = (&self.grant.protocol, self.image.layout())
-        else {
+        let Some(layout) = self.image.layout() else {
             return Err(trap("it is no pure function"));
         };
         let memory = Memory {
             bytes: region.bytes_mut(),
             base: layout.span.start,
         };
-        let most = self.grant.limits.response_body.0;
-        let collected = system_data::collect::<u64>(&memory, layout.system_data, outputs, most);
-        match collected {
-            Ok((0, sets)) => self.command.finish_with(sets),
-            Ok((code, _)) => Err(Fault::Exit { code }),
-            Err(system_data::BadOutputs::TooLarge(_)) => Err(Fault::OutputTooLarge {
-                limit: self.grant.limits.response_body,
-            }),
-            Err(error) => Err(Fault::BadOutput {
-                reason: error.to_string(),
-            }),
-        }
+        self.command.collect_from::<u64>(&memory, layout.system_data)
     }
 
     fn finish_program(&mut self, end: End, output: &OwnedFd) -> Result<(), Fault> {
@@ -338,26 +324,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.abandon();
     }
-}
-
-/// Writes a pure function's inputs into its memory.
-fn place(
-    mut region: Region,
-    layout: &Layout,
-    inputs: &[Set],
-    outputs: &[String],
-) -> Result<Shared, Fault> {
-    let base = layout.span.start;
-    let bytes = region.bytes_mut();
-    let end = base + bytes.len() as u64;
-    let mut memory = Memory { bytes, base };
-    let free = layout.span.end..end;
-    system_data::place::<u64>(&mut memory, layout.system_data, free, inputs, outputs).map_err(|error| {
-        Fault::BadInput {
-            reason: error.to_string(),
-        }
-    })?;
-    Ok(region.share())
 }
 
 /// The program's name and arguments, then its environment: how many of them are arguments, and all with a zero after each.
