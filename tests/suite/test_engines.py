@@ -3,9 +3,9 @@
 import threading
 
 import pytest
-from harness import ROOT, Swarm, eventually
+from harness import LONG, ROOT, Swarm, eventually
 
-AHEAD = ["aot", "aot-software", "aot-mask"]
+AHEAD = ["aot", "aot-software", "aot-mask", "rwasm", "rwasm-mask"]
 EXAMPLES = ["digits", "gps-ekf", "ocr", "plate", "resize"]
 
 
@@ -13,10 +13,13 @@ def engines(node):
     return node.control("GET", "/v1/node").document["engines"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def has_compiler(node):
-    if "aot" not in engines(node):
-        pytest.skip("there is no LLVM here: `millpond doctor` says how to get it")
+@pytest.fixture(autouse=True)
+def has_compiler(request, node):
+    """Of the engine that a test is for."""
+    parameters = getattr(request.node, "callspec", None)
+    wanted = parameters.params.get("engine", "aot") if parameters else "aot"
+    if wanted not in engines(node):
+        pytest.skip(f"the engine {wanted} is not here: `millpond doctor` says how to get its compiler")
 
 
 def tier(node, function):
@@ -35,7 +38,7 @@ def vectors(example):
 
 
 @pytest.mark.limit(300)
-@pytest.mark.parametrize("engine", ["aot", "aot-software"])
+@pytest.mark.parametrize("engine", ["aot", "aot-software", *LONG * ["rwasm", "rwasm-mask"]])
 def test_the_examples_answer_byte_for_byte(node, engine):
     code = {name: (ROOT / "build" / "examples" / f"{name}.wasm").read_bytes() for name in EXAMPLES}
     settings = {"engine": engine, "memory": "256MiB"}
@@ -63,8 +66,8 @@ def test_every_way_to_end_is_told_alike(node, engine):
     assert app.call("echo", b"x" * 100_000).body == b"x" * 100_000
     assert app.call("sleep", rest="?ms=20").text == "slept 20 ms\n"
     app.call("exit3").problem(502, "function-exit")
-    if engine == "aot-mask":
-        assert app.call("trap").status == 200, "what is outside is somewhere inside"
+    if engine.endswith("-mask"):
+        assert app.call("trap").status == 200, "what is outside is somewhere inside, or zeros"
     else:
         assert "out of bounds" in app.call("trap").problem(502, "function-trap")["detail"]
     app.call("recurse").problem(502, "function-stack-overflow")
@@ -140,14 +143,43 @@ def test_who_turns_it_off_has_one_engine(make_node):
     assert tier(node, "off.g") == {"engine": "aot"}
 
 
-def test_a_node_without_a_compiler_says_so(make_node):
-    node = make_node(config='[aot]\nclang = "/nowhere/clang"\n')
+NO_CLANG = '[aot]\nclang = "/nowhere/clang"\n'
+NO_RUSTC = '[rwasm]\nrustc = "/nowhere/rustc"\n'
+
+
+def test_a_node_without_a_compiler_says_so(make_node, tmp_path):
+    node = make_node(config=NO_CLANG + NO_RUSTC)
     assert engines(node) == ["wasmtime", "wasmtime-dense"]
     app = node.deploy("without", {"f": "ping"})
     assert app.call("f").status == 200
     assert tier(node, "without.f") == {"engine": "wasmtime"}
-    problem = node.try_deploy("ahead", {"f": ("ping", {"engine": "aot"})}).problem(422, "engine-unavailable")
-    assert "`aot`" in problem["detail"], problem
+    for engine in ("aot", "rwasm", "rwasm-mask"):
+        problem = node.try_deploy("ahead", {"f": ("ping", {"engine": engine})}).problem(422, "engine-unavailable")
+        assert f"`{engine}`" in problem["detail"], problem
+    (tmp_path / "millpond.toml").write_text(NO_CLANG + NO_RUSTC)
+    said = node.cli("doctor", "--config", str(tmp_path / "millpond.toml")).stdout.decode()
+    for line in ("/nowhere/clang does not start", "/nowhere/rustc does not start", "rustup.rs", "apt-get install clang-22 lld-22"):
+        assert line in said, said
+
+
+def test_one_compiler_does_without_the_other(node, make_node):
+    if "rwasm" not in engines(node):
+        pytest.skip("the engine rwasm is not here: `millpond doctor` says how to get its compiler")
+    node = make_node(config=NO_CLANG)
+    assert engines(node) == ["wasmtime", "wasmtime-dense", "rwasm", "rwasm-mask"]
+    app = node.deploy("one", {"f": ("ping", {"engine": "rwasm"}), "g": ("ping", {"engine": "rwasm-mask"}), "spin": ("spin", {"engine": "rwasm", "timeout": "1s"})})
+    assert app.call("f").text == app.call("g").text == "pong\n"
+    assert tier(node, "one.f") == {"engine": "rwasm"}
+    app.call("spin").problem(504, "limit-timeout")
+    node = make_node(config=NO_RUSTC)
+    assert "aot" in engines(node) and "rwasm" not in engines(node)
+
+
+def test_what_safe_code_cannot_be_is_refused(node):
+    if "rwasm" not in engines(node):
+        pytest.skip("the engine rwasm is not here: `millpond doctor` says how to get its compiler")
+    problem = node.try_deploy("refused", {"f": ("http-component", {"engine": "rwasm"})}).problem(422, "code-refused")
+    assert "component" in problem["detail"], problem
 
 
 def test_nothing_runs_unchecked_unless_the_operator_allows_it(node, make_node):

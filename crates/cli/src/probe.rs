@@ -540,12 +540,7 @@ fn tool(capability: &'static str, names: &[&str], needed_for: &'static str, reme
 
 fn clang() -> Finding {
     let remedy = "apt-get install clang-22 libclang-rt-22-dev-wasm32 wasi-libc, from apt.llvm.org where the distribution has none";
-    tool(
-        "clang",
-        &["clang-22", "clang"],
-        "building functions in C, and native compilation (coming)",
-        remedy,
-    )
+    tool("clang", &["clang-22", "clang"], "building functions in C", remedy)
 }
 
 fn wasm_linker() -> Finding {

@@ -18,6 +18,10 @@
 //! The order is not free. What is made in a user namespace needs its capabilities; Landlock forbids to mount, so the file system comes
 //! before; seccomp forbids what puts up the others, so it comes last. There is no network in any of them, and no way to ask for it.
 //!
+//! Before the first wall, what is granted is opened, as whoever the process still is: nobody could not enter `/root`, where rustup keeps
+//! its compilers. Mounts and Landlock go by these descriptors, and none of them is open any more when the process goes on. What that means for what can be
+//! reached stands at the head of `grants.rs`: the files that are granted, wherever they lie, and no folder on the way to them.
+//!
 //! Most walls stand twice, on purpose: files are out of reach by mounts, by Landlock and, where none are granted, because no call opens
 //! any. Hosts differ (containers often refuse namespaces), and so a wall that cannot be put up is told in the [`Report`] and the others
 //! stand; whoever cannot do with less lists it in [`Confinement::demands`]. [`Support::probe`] says what a host offers.
@@ -40,18 +44,27 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("confinement is Linux's");
 
+mod bpf;
 mod capability;
+mod cell;
 mod fence;
 mod filter;
+mod grants;
 mod limit;
 mod namespace;
 mod probe;
 mod root;
 
+pub use cell::{Cell, Guests};
 pub use limit::{Limits, give_way};
 pub use probe::Support;
+pub use libc::sock_filter as Instruction;
 
-use std::{fmt, fs, io, path::PathBuf, time::Duration};
+use fence::Fence;
+use grants::Grants;
+use root::NewRoot;
+use rustix::process::getppid;
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 /// What a process may still do. All paths are absolute; what does not exist is left out.
 #[derive(Clone, Debug, Default)]
@@ -195,6 +208,9 @@ pub enum ConfineError {
         /// What the kernel says.
         reason: io::Error,
     },
+    /// What is granted cannot be looked up.
+    #[error("cannot look up what the process may use: {0}")]
+    Grants(io::Error),
     /// Whoever started the process has ended.
     #[error("who started this process has ended")]
     Orphan,
@@ -206,27 +222,33 @@ impl Confinement {
     /// It ends with the thread that started it from now on. With [`Processes::Children`] the caller goes on in a child, whose end becomes that of
     /// this process; neither should hold output back in memory when this is called, nor count on its process id.
     pub fn enter(self) -> Result<Report, ConfineError> {
-        if let Ok(threads) = fs::read_dir("/proc/self/task")
-            && let threads @ 2.. = threads.count()
-        {
-            return Err(ConfineError::Threads(threads));
-        }
+        limit::check_alone()?;
         let mut report = Report::default();
+        let parent = getppid();
         let _ = namespace::die_with_parent();
         // Programs get what they are given and nothing that happened to be open.
         let _ = limit::close_on_exec();
         let counted = limit::threads_are_counted_by_namespace();
 
+        // As whoever it still is.
+        let grants = Grants::find(&self).map_err(ConfineError::Grants)?;
+        let (root, fence) = (NewRoot::of(&grants), Fence::of(&grants));
+        drop(grants);
+
         report.put(Wall::Identity, namespace::give_root_up(&self.write));
         let mounts = namespace::separate(&mut report, self.processes);
-        namespace::wait_outside(&report)?;
-        report.put(Wall::Mounts, mounts.and_then(|()| root::replace(&self)));
+        let (root, fence) = namespace::wait_outside(&report, parent, (root, fence))?;
+        report.put(Wall::Mounts, mounts.and_then(|()| root.enter()));
         self.limits.set(counted && report.stands(Wall::User))?;
         report.put(Wall::Capabilities, capability::drop_all());
-        report.put(Wall::Files, fence::put_up(&self));
-        // Again, since becoming somebody else has cleared it.
-        let _ = namespace::die_with_parent();
+        report.put(Wall::Files, fence.and_then(|fence| fence.put_up(&self.write)));
+        // Again, since becoming somebody else has cleared it. In a process namespace of its own it has been seen to.
         let own_processes = report.stands(Wall::Processes);
+        if own_processes {
+            let _ = namespace::die_with_parent();
+        } else {
+            namespace::die_with(parent)?;
+        }
         report.put(Wall::Calls, filter::put_up(self.processes, own_processes));
 
         for wall in self.demands {

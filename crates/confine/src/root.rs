@@ -3,22 +3,29 @@
 //! The new root is a small file system in memory. What may be used is cloned from the old one before that is out of sight, made
 //! read-only (and without devices and set-user-ID), and put in the same place; symbolic links on the way to it are made again. Then the
 //! roots are exchanged and the old one is let go.
+//!
+//! A process of root clones while it is root, from the descriptors of [`grants`](crate::grants): a clone is a mount that is nowhere yet, and can be
+//! put into the namespace that the process makes when it is nobody. A descriptor alone would not do, since a namespace clones its own
+//! mounts only. What a clone shows is what it was made of and what lies beneath; there is no way up from it.
 
-use crate::{Confinement, NOTHING, Processes, limit::check};
+use crate::{
+    grants::{Access, Granted, Grants},
+    limit::check,
+};
 use rustix::{
     fs::{CWD, Mode, OFlags, mkdirat, open, openat, symlinkat},
     io::Errno,
-    process::{chdir, fchdir, pivot_root},
+    process::{chdir, fchdir, getuid, pivot_root},
 };
 use std::{
     collections::BTreeMap,
-    ffi::{CStr, CString, OsString},
-    fs, io,
+    ffi::{CStr, CString},
+    io,
     os::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 /// A folder that there always is, and that is no longer needed when it disappears beneath the new root.
@@ -42,14 +49,110 @@ enum Place {
 /// Which places the new root has: each once, outer ones before those in them.
 type Plan = BTreeMap<PathBuf, Place>;
 
-/// Exchanges the root of this process's mount namespace.
-pub(crate) fn replace(confinement: &Confinement) -> io::Result<()> {
-    let plan = plan(confinement)?;
-    // Nothing that is mounted here is seen elsewhere, nor the other way round.
-    mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, None)?;
-    // While the old root can still be seen.
+/// Something of the old root, to be mounted in the new one.
+struct Clone {
+    path: PathBuf,
+    is_folder: bool,
+    mount: OwnedFd,
+}
+
+/// A root that this process is about to get.
+pub(crate) struct NewRoot {
+    plan: Plan,
+    /// What could be cloned before the process gave its identity up.
+    clones: Option<Vec<Clone>>,
+}
+
+impl NewRoot {
+    /// What is granted, cloned if this process is root, who reaches more than nobody does. Others clone when they have a namespace of their
+    /// own, and reach the same then as now.
+    pub(crate) fn of(grants: &Grants) -> Self {
+        let plan = plan(grants);
+        let clones = getuid().is_root().then(|| {
+            clones(&plan, |path| {
+                let granted = grants.granted.iter().find(|granted| granted.path == path);
+                let granted = granted.ok_or(Errno::NOENT)?;
+                Ok((granted.is_folder, clone_tree(granted.file.as_fd(), c"")?))
+            })
+        });
+        Self {
+            plan,
+            // A root without capabilities is refused, and has a second try in its namespace.
+            clones: clones.and_then(Result::ok),
+        }
+    }
+
+    /// Exchanges the root of this process's mount namespace.
+    pub(crate) fn enter(self) -> io::Result<()> {
+        let Self { plan, clones: early } = self;
+        // Nothing that is mounted here is seen elsewhere, nor the other way round.
+        mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, None)?;
+        // While the old root can still be seen.
+        let clones = early.map_or_else(
+            || {
+                clones(&plan, |path| {
+                    let name = CString::new(path.as_os_str().as_bytes())?;
+                    Ok((path.is_dir(), clone_tree(CWD, &name)?))
+                })
+            },
+            Ok,
+        )?;
+
+        let unused = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        mount(Some(c"tmpfs"), UNDER, unused, Some("mode=755,size=1m"))?;
+        let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = open(UNDER, folder, Mode::empty())?;
+        for clone in clones {
+            make(root.as_fd(), &clone.path, clone.is_folder)?;
+            let below = CString::new(inside(&clone.path).as_os_str().as_bytes())?;
+            // SAFETY: both names end with a zero and outlive the call, and both descriptors are open.
+            check(unsafe {
+                libc::syscall(
+                    libc::SYS_move_mount,
+                    clone.mount.as_raw_fd(),
+                    c"".as_ptr(),
+                    root.as_raw_fd(),
+                    below.as_ptr(),
+                    libc::MOVE_MOUNT_F_EMPTY_PATH,
+                )
+            })?;
+        }
+        for (path, place) in &plan {
+            match place {
+                Place::Link(target) => {
+                    make_parents(root.as_fd(), path)?;
+                    ignore_existing(symlinkat(target, &root, inside(path)))?;
+                }
+                Place::Memory(_) => make(root.as_fd(), path, true)?,
+                Place::Same | Place::Writable | Place::Device => {}
+            }
+        }
+
+        fchdir(&root)?;
+        pivot_root(".", ".")?;
+        // SAFETY: the name ends with a zero and outlives the call.
+        check(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) }.into())?;
+        chdir("/")?;
+        for (path, place) in &plan {
+            if let Place::Memory(bytes) = place {
+                let options = format!("mode=700,size={bytes},nr_inodes=4096");
+                mount(
+                    Some(c"tmpfs"),
+                    &CString::new(path.as_os_str().as_bytes())?,
+                    unused,
+                    Some(&options),
+                )?;
+            }
+        }
+        let root = open("/", folder, Mode::empty())?;
+        set_root_read_only(root.as_fd())
+    }
+}
+
+/// Of all places that are something of the old root: whether it is a folder, and a copy of it with what is mounted in it.
+fn clones(plan: &Plan, clone: impl Fn(&Path) -> io::Result<(bool, OwnedFd)>) -> io::Result<Vec<Clone>> {
     let mut clones = Vec::new();
-    for (path, place) in &plan {
+    for (path, place) in plan {
         let quiet = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         let attributes = match place {
             Place::Same => quiet | libc::MOUNT_ATTR_RDONLY,
@@ -57,72 +160,30 @@ pub(crate) fn replace(confinement: &Confinement) -> io::Result<()> {
             Place::Device => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
             Place::Link(_) | Place::Memory(_) => continue,
         };
-        let clone = clone_tree(path)?;
-        set_attributes(clone.as_fd(), attributes)?;
-        clones.push((path, path.is_dir(), clone));
+        let (is_folder, mount) = clone(path)?;
+        set_attributes(mount.as_fd(), attributes)?;
+        clones.push(Clone {
+            path: path.clone(),
+            is_folder,
+            mount,
+        });
     }
-
-    let unused = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-    mount(Some(c"tmpfs"), UNDER, unused, Some("mode=755,size=1m"))?;
-    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = open(UNDER, folder, Mode::empty())?;
-    for (path, is_folder, clone) in clones {
-        make(root.as_fd(), path, is_folder)?;
-        let below = CString::new(inside(path).as_os_str().as_bytes())?;
-        // SAFETY: both names end with a zero and outlive the call, and both descriptors are open.
-        check(unsafe {
-            libc::syscall(
-                libc::SYS_move_mount,
-                clone.as_raw_fd(),
-                c"".as_ptr(),
-                root.as_raw_fd(),
-                below.as_ptr(),
-                libc::MOVE_MOUNT_F_EMPTY_PATH,
-            )
-        })?;
-    }
-    for (path, place) in &plan {
-        match place {
-            Place::Link(target) => {
-                make_parents(root.as_fd(), path)?;
-                ignore_existing(symlinkat(target, &root, inside(path)))?;
-            }
-            Place::Memory(_) => make(root.as_fd(), path, true)?,
-            Place::Same | Place::Writable | Place::Device => {}
-        }
-    }
-
-    fchdir(&root)?;
-    pivot_root(".", ".")?;
-    // SAFETY: the name ends with a zero and outlives the call.
-    check(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) }.into())?;
-    chdir("/")?;
-    for (path, place) in &plan {
-        if let Place::Memory(bytes) = place {
-            let options = format!("mode=700,size={bytes},nr_inodes=4096");
-            mount(
-                Some(c"tmpfs"),
-                &CString::new(path.as_os_str().as_bytes())?,
-                unused,
-                Some(&options),
-            )?;
-        }
-    }
-    let root = open("/", folder, Mode::empty())?;
-    set_root_read_only(root.as_fd())
+    Ok(clones)
 }
 
-fn plan(confinement: &Confinement) -> io::Result<Plan> {
-    let mut plan = Plan::new();
-    for folder in &confinement.write {
-        let place = folder.in_memory.map_or(Place::Writable, Place::Memory);
-        add(&mut plan, &folder.path, place)?;
-    }
-    if confinement.processes == Processes::Children {
-        add(&mut plan, Path::new(NOTHING), Place::Device)?;
-    }
-    for path in confinement.read.iter().chain(&confinement.execute) {
-        add(&mut plan, path, Place::Same)?;
+fn plan(grants: &Grants) -> Plan {
+    let links = grants
+        .links
+        .iter()
+        .map(|(path, target)| (path.clone(), Place::Link(target.clone())));
+    let mut plan: Plan = links.collect();
+    for Granted { path, access, .. } in &grants.granted {
+        let place = match access {
+            Access::Read | Access::Execute => Place::Same,
+            Access::Write { in_memory } => in_memory.map_or(Place::Writable, Place::Memory),
+            Access::Nothing => Place::Device,
+        };
+        plan.entry(path.clone()).or_insert(place);
     }
     // What lies in a folder that is there anyhow comes with it.
     let folders: Vec<PathBuf> = plan
@@ -136,53 +197,7 @@ fn plan(confinement: &Confinement) -> io::Result<Plan> {
                 .iter()
                 .any(|folder| path != folder && path.starts_with(folder))
     });
-    Ok(plan)
-}
-
-/// Links on the way to this, and what is at its end. What does not exist is left out.
-fn add(plan: &mut Plan, path: &Path, place: Place) -> io::Result<()> {
-    const MOST_LINKS: usize = 40;
-    let mut rest: Vec<OsString> = names(path);
-    let mut at = PathBuf::from("/");
-    let mut links = 0;
-    while let Some(name) = rest.pop() {
-        if name == ".." {
-            at.pop();
-            continue;
-        }
-        let next = at.join(&name);
-        let Ok(found) = fs::symlink_metadata(&next) else {
-            return Ok(());
-        };
-        if !found.is_symlink() {
-            at = next;
-            continue;
-        }
-        links += 1;
-        if links > MOST_LINKS {
-            return Err(Errno::LOOP.into());
-        }
-        let target = fs::read_link(&next)?;
-        if target.is_absolute() {
-            at = PathBuf::from("/");
-        }
-        rest.extend(names(&target));
-        plan.insert(next, Place::Link(target));
-    }
-    plan.entry(at).or_insert(place);
-    Ok(())
-}
-
-/// The parts of a path, the last one first.
-fn names(path: &Path) -> Vec<OsString> {
-    let names = path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    });
-    let mut names: Vec<_> = names.collect();
-    names.reverse();
-    names
+    plan
 }
 
 /// The same path, seen from a root.
@@ -225,32 +240,38 @@ fn mount(kind: Option<&CStr>, target: &CStr, flags: libc::c_ulong, data: Option<
     check(unsafe { libc::mount(kind, target.as_ptr(), kind, flags, data.cast()) }.into())
 }
 
-/// What is at a path, with what is mounted in it, to be mounted again.
-fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as libc::c_uint;
-    // SAFETY: the name ends with a zero and outlives the call.
-    let opened = unsafe { libc::syscall(libc::SYS_open_tree, CWD.as_raw_fd(), path.as_ptr(), flags) };
+/// What is at a path seen from here, or, without one, what is open here: with what is mounted in it, to be mounted again.
+fn clone_tree(from: BorrowedFd<'_>, path: &CStr) -> io::Result<OwnedFd> {
+    let whole = (libc::AT_RECURSIVE | libc::AT_EMPTY_PATH) as libc::c_uint;
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | whole;
+    // SAFETY: the name ends with a zero and outlives the call, and the descriptor is open.
+    let opened = unsafe { libc::syscall(libc::SYS_open_tree, from.as_raw_fd(), path.as_ptr(), flags) };
     check(opened)?;
     let opened = i32::try_from(opened).map_err(io::Error::other)?;
     // SAFETY: the kernel has just given it to this process, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
+/// A copy of a mount that the host shares would be one of those that share it: what is mounted in one of them appears in all.
 fn set_attributes(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
-    change(mount, set, libc::AT_EMPTY_PATH | libc::AT_RECURSIVE)
+    change(
+        mount,
+        set,
+        libc::MS_PRIVATE,
+        libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+    )
 }
 
 /// What is mounted in it stays as it is.
 fn set_root_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
-    change(mount, libc::MOUNT_ATTR_RDONLY, libc::AT_EMPTY_PATH)
+    change(mount, libc::MOUNT_ATTR_RDONLY, 0, libc::AT_EMPTY_PATH)
 }
 
-fn change(mount: BorrowedFd<'_>, set: u64, flags: libc::c_int) -> io::Result<()> {
+fn change(mount: BorrowedFd<'_>, set: u64, propagation: u64, flags: libc::c_int) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: set,
         attr_clr: 0,
-        propagation: 0,
+        propagation,
         userns_fd: 0,
     };
     // SAFETY: the name ends with a zero, the structure is as long as said, and both outlive the call.
@@ -269,7 +290,12 @@ fn change(mount: BorrowedFd<'_>, set: u64, flags: libc::c_int) -> io::Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Folder;
+    use crate::{Confinement, Folder};
+    use std::fs;
+
+    fn planned(confinement: &Confinement) -> Plan {
+        plan(&Grants::find(confinement).unwrap())
+    }
 
     #[test]
     fn links_on_the_way_are_made_again() {
@@ -294,7 +320,7 @@ mod tests {
             (base.join("usr/lib/one.so.1"), Place::Same),
             (base.join("work"), Place::Writable),
         ]);
-        assert_eq!(plan(&confinement).unwrap(), expected);
+        assert_eq!(planned(&confinement), expected);
     }
 
     #[test]
@@ -307,17 +333,6 @@ mod tests {
             read: vec![base.join("a/b/c"), base.join("a")],
             ..Confinement::default()
         };
-        assert_eq!(
-            plan(&confinement).unwrap(),
-            Plan::from([(base.join("a"), Place::Same)])
-        );
-    }
-
-    #[test]
-    fn links_in_a_circle_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("circle");
-        std::os::unix::fs::symlink("circle", &path).unwrap();
-        assert!(add(&mut Plan::new(), &path, Place::Same).is_err());
+        assert_eq!(planned(&confinement), Plan::from([(base.join("a"), Place::Same)]));
     }
 }

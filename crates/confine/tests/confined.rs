@@ -187,6 +187,123 @@ fn only_what_is_granted_is_there() {
     assert!(says(&with(&there, &["--", "write", "/etc/new", "1"])).starts_with("error"));
 }
 
+/// What rustup installs for root lies in a folder that nobody else may enter.
+#[test]
+fn what_is_granted_is_there_wherever_it_lies() {
+    if lacks(&[Wall::Mounts]) {
+        return;
+    }
+    let outer = tempfile::tempdir().unwrap();
+    let own = outer.path().join("own");
+    for folder in ["own/granted/below", "own/beside"] {
+        fs::create_dir_all(outer.path().join(folder)).unwrap();
+    }
+    for file in [
+        "granted/file",
+        "granted/below/file",
+        "granted/secret",
+        "beside/file",
+    ] {
+        fs::write(own.join(file), "content").unwrap();
+    }
+    let mode = |path: &str, mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(outer.path().join(path), permissions).unwrap();
+    };
+    mode("", 0o755);
+    mode("own/granted/secret", 0o600);
+    mode("own", 0o700);
+    std::os::unix::fs::symlink(own.join("granted"), outer.path().join("link")).unwrap();
+
+    let path = |name: &str| outer.path().join(name).to_str().unwrap().to_owned();
+    let tries = |granted: &str, what: &str, name: &str| {
+        let granted = path(granted);
+        let mut arguments = vec!["--children", "--read", &granted, "--", what];
+        let name = path(name);
+        arguments.push(&name);
+        arguments.extend((what == "write").then_some("1"));
+        let said = attempt(None, &arguments).1;
+        said.split(' ').next().unwrap().to_owned()
+    };
+    for granted in ["own/granted", "link"] {
+        assert_eq!(tries(granted, "read", "own/granted/file"), "ok");
+        assert_eq!(tries(granted, "read", "own/granted/below/file"), "ok");
+        assert_eq!(tries(granted, "list", "own/granted"), "ok");
+        assert_eq!(tries(granted, "write", "own/granted/new"), "error");
+        for beside in ["own/beside/file", "own/granted/../beside/file"] {
+            assert_eq!(tries(granted, "read", beside), "error", "{beside}");
+        }
+        assert_eq!(tries(granted, "stat", "own/beside"), "error");
+        assert_eq!(tries(granted, "list", "own"), "error");
+    }
+    // Root has become nobody, who is one of the others for this file.
+    let root = users().len() > 1;
+    let secret = tries("own/granted", "read", "own/granted/secret");
+    assert_eq!(secret, if root { "error" } else { "ok" });
+    assert_eq!(
+        tries("own/granted/file", "read", "own/granted/below/file"),
+        "error"
+    );
+}
+
+#[test]
+fn no_descriptor_stays_open() {
+    let grants = ["--read", "/etc/passwd", "--execute", "/usr/lib", "--read", "/lib"];
+    assert_eq!(says(&with(&grants, &["--", "descriptors"])), "ok");
+    let with_programs = with(&["--children"], &grants);
+    assert_eq!(says(&with(&with_programs, &["--", "descriptors"])), "ok");
+}
+
+/// The process that stays outside, and the one inside.
+#[test]
+fn its_mounts_are_its_own_and_nobody_keeps_them() {
+    if lacks(&[Wall::Processes, Wall::Mounts]) {
+        return;
+    }
+    for user in users() {
+        let grant = with(LIBRARIES, &["--read", "/etc/passwd", "--execute", "/bin/sleep"]);
+        let mut outer = command(user, &with(&grant, &["--", "linger", "/bin/sleep", "100"]))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(outer.stdout.take().unwrap())
+            .read_line(&mut said)
+            .unwrap();
+        assert!(said.starts_with("ok"), "{said}");
+        let process = format!("/proc/{}", outer.id());
+        let inner = fs::read_to_string(format!("{process}/task/{}/children", outer.id())).unwrap();
+        let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", inner.trim())).unwrap_or_default();
+        if mounts.is_empty() {
+            println!("skipped: this user may not look at the mounts of another");
+        }
+        for line in mounts.lines() {
+            let (place, _) = line.split_once(" - ").unwrap();
+            let words: Vec<&str> = place.split(' ').collect();
+            let (options, shared) = (words[5], &words[6..]);
+            assert!(shared.is_empty(), "{line}");
+            assert!(options.contains("nosuid"), "{line}");
+            assert!(
+                options.starts_with("ro") || line.contains(" /dev/null "),
+                "{line}"
+            );
+        }
+        // All that was opened names a file and cannot read it.
+        let of_a_place = |info: &String| {
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
+            u32::from_str_radix(flags.trim(), 8).unwrap() & libc::O_PATH.cast_unsigned() != 0
+        };
+        let open = fs::read_dir(format!("{process}/fdinfo"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let open = open.filter_map(|one| fs::read_to_string(one.path()).ok());
+        assert_eq!(open.filter(of_a_place).count(), 0);
+        outer.kill().unwrap();
+        outer.wait().unwrap();
+    }
+}
+
 #[test]
 fn it_writes_to_its_folder_only() {
     for user in users() {

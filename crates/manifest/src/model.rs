@@ -157,6 +157,13 @@ pub enum Engine {
     /// The same with nothing that keeps the code in its memory: to measure, with trusted code, where the node's configuration allows it.
     #[serde(rename = "aot-none")]
     AotNone,
+    /// WebAssembly by way of Rust without `unsafe`: commands of WASI 0.1 without SIMD. Deploying takes longer.
+    Rwasm,
+    /// The same without a check of every access: what lies outside the memory is read as zeros, and traps when it is written.
+    #[serde(rename = "rwasm-mask")]
+    RwasmMask,
+    /// A process of its own for each request: native executables.
+    Process,
 }
 
 impl Engine {
@@ -178,6 +185,9 @@ impl Engine {
             Self::AotSoftware => "aot-software",
             Self::AotMask => "aot-mask",
             Self::AotNone => "aot-none",
+            Self::Rwasm => "rwasm",
+            Self::RwasmMask => "rwasm-mask",
+            Self::Process => "process",
         }
     }
 }

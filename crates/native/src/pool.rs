@@ -15,6 +15,35 @@ use std::{
     },
 };
 
+/// What an engine may use of the host.
+#[derive(Clone)]
+pub struct Options<B> {
+    /// How its compiler keeps guests in their memories.
+    pub bounds: B,
+    /// Those of sandboxes alive at once. Each takes of the host no more than one of Wasmtime's whose memory has guard pages, so all of these
+    /// engines can have the same.
+    pub places: Arc<Places>,
+    /// Bytes of a linear memory that a finished sandbox leaves resident, as they were at first, for the next.
+    pub keep_resident: usize,
+}
+
+impl<B: Default> Default for Options<B> {
+    fn default() -> Self {
+        Self {
+            bounds: B::default(),
+            places: Places::new(1_000, None, Arc::default()),
+            keep_resident: 128 << 10,
+        }
+    }
+}
+
+impl<B> Options<B> {
+    /// A pool for these sandboxes.
+    pub fn pool(&self) -> Arc<Pool> {
+        Arc::new(Pool::new(self.places.clone(), self.keep_resident))
+    }
+}
+
 /// Stack that a guest may use.
 const STACK: usize = 512 << 10;
 

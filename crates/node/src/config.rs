@@ -59,6 +59,10 @@ pub struct Config {
     pub lambda: LambdaOptions,
     /// The engine `aot`.
     pub aot: AotOptions,
+    /// The engine `rwasm`.
+    pub rwasm: RwasmOptions,
+    /// The engine `process`.
+    pub process: ProcessOptions,
 }
 
 /// Who may use AWS Lambda's API. Keys of `[lambda]` in the configuration file.
@@ -118,6 +122,8 @@ impl Default for Config {
             tls: TlsOptions::default(),
             lambda: LambdaOptions::default(),
             aot: AotOptions::default(),
+            rwasm: RwasmOptions::default(),
+            process: ProcessOptions::default(),
         }
     }
 }
@@ -135,6 +141,29 @@ pub struct AotOptions {
     pub tier_up: Option<Duration>,
     /// Whether `aot-none` may be deployed, which keeps no function in its memory: a function can then read and write all of the node.
     pub allow_unchecked: bool,
+}
+
+/// The engine `rwasm`. Keys of `[rwasm]` in the configuration file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RwasmOptions {
+    /// Its compiler; without one, the rustc that is on the path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rustc: Option<PathBuf>,
+}
+
+/// The engine `process`. Keys of `[process]` in the configuration file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProcessOptions {
+    /// Sandboxes that may be alive at once.
+    pub sandboxes: u32,
+}
+
+impl Default for ProcessOptions {
+    fn default() -> Self {
+        Self { sandboxes: 256 }
+    }
 }
 
 impl Default for AotOptions {

@@ -1,18 +1,23 @@
 //! The engines of a node, and the compilers that it starts for them.
 
 use crate::{Config, Error, Room, limits};
+use confine::Programs;
 use contract::{ByteSize, Engine, PrepareError};
-use engine_aot::{Aot, Bounds, Toolchain};
+use engine_aot::Aot;
+use engine_process::Process;
+use engine_rwasm::Rwasm;
 use engine_wasmtime::{Layout, OnDemand, Wasmtime};
 use registry::Tiers;
 use std::{
     ffi::OsString,
+    io,
     path::Path,
     process::ExitCode,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
     time::Duration,
 };
 use telemetry::metrics::{Kind, Metrics};
@@ -65,17 +70,17 @@ pub(crate) fn engines(
             family.sample(&[("engine", layout.name())], refusals.load(Ordering::Relaxed));
         }
     });
-    let failed = |layout: Layout| {
+    let failed = |engine: &'static str| {
         move |error: PrepareError| Error::Engine {
-            engine: layout.name(),
+            engine,
             reason: error.to_string(),
         }
     };
-    // Its handlers of faults come first: Wasmtime's ask those that were there before.
-    let ahead = ahead_of_time(config);
-    let whole = Wasmtime::new(&whole).map_err(failed(Layout::Guarded))?;
-    let on_demand = OnDemand::new(on_demand).map_err(failed(Layout::Dense))?;
+    let (clang, rustc) = compilers(config);
+    let whole = Wasmtime::new(&whole).map_err(failed(Layout::Guarded.name()))?;
+    let on_demand = OnDemand::new(on_demand).map_err(failed(Layout::Dense.name()))?;
     let places = whole.places();
+    let keep_resident = config.keep_resident.bytes();
     let mut all = vec![
         apart(Arc::new(whole), vec![COMPILE.into()]),
         apart(Arc::new(on_demand), vec![COMPILE_DENSE.into()]),
@@ -84,39 +89,81 @@ pub(crate) fn engines(
         after: config.aot.tier_up.unwrap_or_default(),
         ..Tiers::default()
     };
-    if let Some(toolchain) = ahead {
-        let clang = toolchain.clang().to_owned();
+    let ahead = found("aot", clang.map(|clang| (clang.version().to_owned(), clang)));
+    let safe = found("rwasm", rustc.map(|rustc| (first_line(rustc.version()), rustc)));
+    let mut native: Vec<(Arc<dyn Engine>, [OsString; 3])> = Vec::new();
+    // The first of those that compile to native code has the sandboxes of all of them.
+    let mut first = None;
+    if let Some(clang) = ahead {
+        use engine_aot::Bounds;
         let options = engine_aot::Options {
-            places,
-            keep_resident: config.keep_resident.bytes(),
-            ..engine_aot::Options::default()
+            bounds: Bounds::Guard,
+            places: places.clone(),
+            keep_resident,
         };
-        let guarded = Aot::new(toolchain, &options).map_err(|error| Error::Engine {
-            engine: "aot",
-            reason: error.to_string(),
-        })?;
+        let path = clang.clang().to_owned();
+        let guarded = Arc::new(Aot::new(clang, &options).map_err(failed("aot"))?);
         tiers.then = config.aot.tier_up.is_some().then(|| guarded.name());
-        let mut others = vec![Bounds::Software, Bounds::Mask];
-        if config.aot.allow_unchecked {
-            others.push(Bounds::None);
+        let mut add = |engine: Arc<Aot>, bounds: Bounds| {
+            native.push((
+                engine,
+                [COMPILE_AHEAD.into(), bounds.name().into(), path.clone().into()],
+            ));
+        };
+        add(guarded.clone(), Bounds::Guard);
+        let unchecked = config.aot.allow_unchecked.then_some(Bounds::None);
+        for bounds in [Bounds::Software, Bounds::Mask].into_iter().chain(unchecked) {
+            add(Arc::new(guarded.beside(bounds)), bounds);
         }
-        let others: Vec<_> = others
-            .into_iter()
-            .map(|bounds| (guarded.beside(bounds), bounds))
-            .collect();
-        for (engine, bounds) in [(guarded, Bounds::Guard)].into_iter().chain(others) {
-            let arguments = vec![COMPILE_AHEAD.into(), bounds.name().into(), clang.clone().into()];
-            all.push(apart(Arc::new(engine), arguments));
+        first = Some(guarded);
+    }
+    if let Some(rustc) = safe {
+        use engine_rwasm::Bounds;
+        let path = rustc.rustc().to_owned();
+        let options = engine_rwasm::Options {
+            bounds: Bounds::Checked,
+            places,
+            keep_resident,
+        };
+        let checked = match &first {
+            Some(first) => Rwasm::beside(first.native(), rustc.clone(), options.bounds),
+            None => Rwasm::new(rustc.clone(), &options).map_err(failed("rwasm"))?,
+        };
+        let mask = Rwasm::beside(checked.native(), rustc, Bounds::Mask);
+        for (engine, bounds) in [(checked, Bounds::Checked), (mask, Bounds::Mask)] {
+            let arguments = [COMPILE_SAFE.into(), bounds.name().into(), path.clone().into()];
+            native.push((Arc::new(engine), arguments));
         }
     }
+    match engine_process::supported() {
+        Ok(()) => {
+            let options = engine_process::Options {
+                sandboxes: config.process.sandboxes,
+                ..engine_process::Options::default()
+            };
+            let process = Process::new(&options).map_err(failed("process"))?;
+            all.push(Arc::new(process));
+        }
+        Err(reason) => tracing::info!(reason, "there is no engine process here"),
+    }
+    all.extend(
+        native
+            .into_iter()
+            .map(|(engine, arguments)| of_programs(engine, arguments)),
+    );
     Ok(Engines { all, tiers })
 }
 
 fn apart(engine: Arc<dyn Engine>, arguments: Vec<OsString>) -> Arc<dyn Engine> {
-    // That of `aot` consists of programs, which write files.
-    let scratch = arguments
-        .first()
-        .is_some_and(|argument| argument == COMPILE_AHEAD);
+    in_a_process(engine, arguments, false)
+}
+
+/// An engine whose compiler consists of programs, which write files.
+fn of_programs(engine: Arc<dyn Engine>, arguments: [OsString; 3]) -> Arc<dyn Engine> {
+    in_a_process(engine, arguments.into(), true)
+}
+
+fn in_a_process(engine: Arc<dyn Engine>, arguments: Vec<OsString>, scratch: bool) -> Arc<dyn Engine> {
     let compiler = compile::Options {
         scratch,
         // This very program, whatever has become of its file.
@@ -127,22 +174,86 @@ fn apart(engine: Arc<dyn Engine>, arguments: Vec<OsString>) -> Arc<dyn Engine> {
     Arc::new(compile::Apart::new(engine, compiler))
 }
 
-/// The compiler of `aot`, if there is one.
-fn ahead_of_time(config: &Config) -> Option<Toolchain> {
-    let toolchain = match &config.aot.clang {
-        Some(clang) => Toolchain::at(clang),
-        None => Toolchain::find(),
-    };
-    match toolchain {
-        Ok(toolchain) => {
-            tracing::info!(compiler = toolchain.version(), "the engine aot has a compiler");
-            Some(toolchain)
+type Found<T> = Result<T, String>;
+
+/// Those of the host that engines use, or why there are none. Each is asked who it is, both at once.
+fn compilers(config: &Config) -> (Found<engine_aot::Toolchain>, Found<engine_rwasm::Toolchain>) {
+    use engine_aot::Toolchain as Clang;
+    use engine_rwasm::Toolchain as Rustc;
+    thread::scope(|scope| {
+        let clang = scope.spawn(|| config.aot.clang.as_deref().map_or_else(Clang::find, Clang::at));
+        let rustc = config.rwasm.rustc.as_deref().map_or_else(Rustc::find, Rustc::at);
+        let clang = clang
+            .join()
+            .unwrap_or_else(|_| Err("looking for it failed".to_owned()));
+        (clang, rustc)
+    })
+}
+
+/// Says whether an engine has its compiler.
+fn found<T>(engine: &'static str, compiler: Found<(String, T)>) -> Option<T> {
+    match compiler {
+        Ok((version, compiler)) => {
+            tracing::info!(compiler = version, "the engine {engine} has a compiler");
+            Some(compiler)
         }
         Err(reason) => {
-            tracing::info!(reason, "there is no engine aot here");
+            tracing::info!(reason, "there is no engine {engine} here");
             None
         }
     }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Whether this host has what the engine `process` needs; or what is missing.
+pub fn supports_processes() -> Result<(), String> {
+    engine_process::supported()
+}
+
+/// A compiler of the host that an engine needs.
+#[derive(Clone, Debug)]
+pub struct HostCompiler {
+    /// The engine.
+    pub engine: &'static str,
+    /// Where it is and what it says of itself; or what is missing.
+    pub found: Result<String, String>,
+    /// How to get it.
+    pub remedy: &'static str,
+}
+
+/// What a node of this configuration would find of them.
+pub fn host_compilers(config: &Config) -> Vec<HostCompiler> {
+    let (clang, rustc) = compilers(config);
+    let needs = |error: io::Error| error.to_string();
+    let clang = clang.and_then(|clang| {
+        clang.needs().map_err(needs)?;
+        Ok(format!("{} ({})", clang.clang().display(), clang.version()))
+    });
+    let rustc = rustc.and_then(|rustc| {
+        rustc.needs().map_err(needs)?;
+        Ok(format!(
+            "{} ({})",
+            rustc.rustc().display(),
+            first_line(rustc.version())
+        ))
+    });
+    vec![
+        HostCompiler {
+            engine: "aot",
+            found: clang,
+            remedy: "apt-get install clang-22 lld-22, from apt.llvm.org where the distribution has none; or name another one as `clang` \
+                     in [aot] of the configuration",
+        },
+        HostCompiler {
+            engine: "rwasm",
+            found: rustc,
+            remedy: "install Rust by rustup (https://rustup.rs), whose rustc brings its linker along; or name another one as `rustc` in \
+                     [rwasm] of the configuration",
+        },
+    ]
 }
 
 /// Says how many sandboxes there is room for, and what to raise for more.
@@ -191,19 +302,26 @@ fn options(
 const COMPILE: &str = "compile-code";
 /// for dense ones,
 const COMPILE_DENSE: &str = "compile-code-dense";
-/// and for those of `aot`, with bounds and the compiler's path.
+/// for those of `aot`, with bounds and the compiler's path,
 const COMPILE_AHEAD: &str = "compile-code-ahead";
+/// and, with the same, for those of `rwasm`.
+const COMPILE_SAFE: &str = "compile-code-safe";
 
 /// How long compiling one module may take, if it is no larger than most: see [`compile::time_for`].
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
-/// What the program does if its arguments say that a node started it as a compiler: see [`compile::answer`].
-pub fn compile(arguments: &[OsString]) -> Option<ExitCode> {
+/// What the program does if its arguments say that a node started it: as a compiler ([`compile::answer`]), or as the process from which those of
+/// native executables are forked ([`engine_process::answer`]).
+pub fn helper(arguments: &[OsString]) -> Option<ExitCode> {
+    if let Some(code) = engine_process::answer(arguments) {
+        return Some(code);
+    }
     let (first, rest) = arguments.split_first()?;
     let layout = match first.to_str()? {
         COMPILE => Layout::Guarded,
         COMPILE_DENSE => Layout::Dense,
-        COMPILE_AHEAD => return Some(compile_ahead(rest)),
+        COMPILE_AHEAD => return Some(compile_by(rest, ahead_of_time)),
+        COMPILE_SAFE => return Some(compile_by(rest, safe_code)),
         _ => return None,
     };
     Some(compile::answer(COMPILE_TIME, None, |pieces| {
@@ -211,29 +329,53 @@ pub fn compile(arguments: &[OsString]) -> Option<ExitCode> {
     }))
 }
 
-fn compile_ahead(arguments: &[OsString]) -> ExitCode {
+/// By programs of the host, for an engine with bounds of this name. `prepare` finds them by the compiler's path, and makes the engine later.
+fn compile_by<E: Engine, M: FnOnce() -> Result<E, PrepareError>>(
+    arguments: &[OsString],
+    prepare: impl FnOnce(&str, &Path) -> Result<(Programs, M), String>,
+) -> ExitCode {
     // Before anything is read: what its programs need is asked of themselves.
-    let prepared = || {
-        let [bounds, clang] = arguments else {
-            return Err("it was started with other arguments than a node's".to_owned());
-        };
-        let bounds = bounds.to_str().and_then(Bounds::named);
-        let options = engine_aot::Options {
-            bounds: bounds.ok_or("it knows no such bounds")?,
-            ..engine_aot::Options::default()
-        };
-        let toolchain = Toolchain::at(Path::new(clang))?;
-        let needs = toolchain
-            .needs()
-            .map_err(|error| format!("it cannot tell what clang needs: {error}"))?;
-        Ok((toolchain, options, needs))
+    let prepared = match arguments {
+        [bounds, compiler] => prepare(&bounds.to_string_lossy(), Path::new(compiler)),
+        _ => Err("it was started with other arguments than a node's".to_owned()),
     };
-    let (programs, engine) = match prepared() {
-        Ok((toolchain, options, needs)) => (Some(needs), Ok((toolchain, options))),
+    let (programs, make) = match prepared {
+        Ok((needs, make)) => (Some(needs), Ok(make)),
         Err(reason) => (None, Err(PrepareError::Compiler(reason))),
     };
-    compile::answer(COMPILE_TIME, programs, |_| {
-        let (toolchain, options) = engine?;
-        Aot::new(toolchain, &options)
-    })
+    compile::answer(COMPILE_TIME, programs, |_| make?())
+}
+
+const NO_SUCH_BOUNDS: &str = "it knows no such bounds";
+
+fn ahead_of_time(
+    bounds: &str,
+    clang: &Path,
+) -> Result<(Programs, impl FnOnce() -> Result<Aot, PrepareError> + use<>), String> {
+    use engine_aot::{Bounds, Options, Toolchain};
+    let options = Options {
+        bounds: Bounds::named(bounds).ok_or(NO_SUCH_BOUNDS)?,
+        ..Options::default()
+    };
+    let toolchain = Toolchain::at(clang)?;
+    let needs = toolchain
+        .needs()
+        .map_err(|error| format!("it cannot tell what clang needs: {error}"))?;
+    Ok((needs, move || Aot::new(toolchain, &options)))
+}
+
+fn safe_code(
+    bounds: &str,
+    rustc: &Path,
+) -> Result<(Programs, impl FnOnce() -> Result<Rwasm, PrepareError> + use<>), String> {
+    use engine_rwasm::{Bounds, Options, Toolchain};
+    let options = Options {
+        bounds: Bounds::named(bounds).ok_or(NO_SUCH_BOUNDS)?,
+        ..Options::default()
+    };
+    let toolchain = Toolchain::at(rustc)?;
+    let needs = toolchain
+        .needs()
+        .map_err(|error| format!("it cannot tell what rustc needs: {error}"))?;
+    Ok((needs, move || Rwasm::new(toolchain, &options)))
 }

@@ -16,33 +16,13 @@ pub use toolchain::Toolchain;
 pub use translate::{Bounds, Target};
 
 use contract::{Artefact, Code, CoreId, Engine, Image, PrepareError};
-use fresh::Places;
-use native::{Compiler, Module, Native, Outside, Pool};
+use native::{Compiler, Module, Native, Outside};
 use std::{io, sync::Arc};
 use toolchain::ToolError;
 use translate::{Settings, Translation};
 
 /// What the engine may use of the host.
-#[derive(Clone)]
-pub struct Options {
-    /// How guests are kept in their memories.
-    pub bounds: Bounds,
-    /// Those of sandboxes alive at once. Each takes of the host no more than one of Wasmtime's whose memory has guard pages, so both
-    /// engines can have the same.
-    pub places: Arc<Places>,
-    /// Bytes of a linear memory that a finished sandbox leaves resident, as they were at first, for the next.
-    pub keep_resident: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            bounds: Bounds::default(),
-            places: Places::new(1_000, None, Arc::default()),
-            keep_resident: 128 << 10,
-        }
-    }
-}
+pub type Options = native::Options<Bounds>;
 
 /// LLVM as the compiler of modules.
 #[derive(Clone, Debug)]
@@ -96,9 +76,8 @@ pub struct Aot {
 impl Aot {
     /// With this compiler. Fails if the process cannot have the handlers of signals that it needs.
     pub fn new(toolchain: Toolchain, options: &Options) -> Result<Self, PrepareError> {
-        let pool = Arc::new(Pool::new(options.places.clone(), options.keep_resident));
         let clang = Clang::new(toolchain.clone(), options.bounds);
-        let native = Native::new(Box::new(clang), pool)?;
+        let native = Native::new(Box::new(clang), options.pool())?;
         Ok(Self { native, toolchain })
     }
 

@@ -13,31 +13,12 @@ pub use toolchain::Toolchain;
 pub use translate::Bounds;
 
 use contract::{Artefact, Code, CoreId, Engine, Image, PrepareError};
-use fresh::Places;
-use native::{Compiler, Module, Native, Outside, Pool};
+use native::{Compiler, Module, Native, Outside};
 use std::{io, sync::Arc};
 use toolchain::ToolError;
 
 /// What the engine may use of the host.
-#[derive(Clone)]
-pub struct Options {
-    /// How guests are kept in their memories.
-    pub bounds: Bounds,
-    /// Those of sandboxes alive at once.
-    pub places: Arc<Places>,
-    /// Bytes of a linear memory that a finished sandbox leaves resident, as they were at first, for the next.
-    pub keep_resident: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            bounds: Bounds::default(),
-            places: Places::new(1_000, None, Arc::default()),
-            keep_resident: 128 << 10,
-        }
-    }
-}
+pub type Options = native::Options<Bounds>;
 
 /// rustc as the compiler of modules.
 #[derive(Clone, Debug)]
@@ -98,9 +79,8 @@ pub struct Rwasm(Native);
 impl Rwasm {
     /// With this compiler. Fails if the process cannot have the handlers of signals that it needs.
     pub fn new(toolchain: Toolchain, options: &Options) -> Result<Self, PrepareError> {
-        let pool = Arc::new(Pool::new(options.places.clone(), options.keep_resident));
         let rustc = Rustc::new(toolchain, options.bounds);
-        Ok(Self(Native::new(Box::new(rustc), pool)?))
+        Ok(Self(Native::new(Box::new(rustc), options.pool())?))
     }
 
     /// Shares the sandboxes of another engine.

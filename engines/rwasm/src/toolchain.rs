@@ -1,7 +1,7 @@
 //! Rust as it is installed here.
 
 use crate::translate::Bounds;
-use confine::Programs;
+use confine::{Programs, Support, Wall};
 use native::{
     Refusal,
     tools::{libraries, on_path},
@@ -90,14 +90,19 @@ impl Toolchain {
     /// The rustc on the path, with its linker and its library. The error says what was looked for.
     pub fn find() -> Result<Self, String> {
         let rustc = on_path(OsStr::new("rustc"));
-        let rustc = rustc.ok_or("no rustc is on the path: install one, for example by rustup")?;
+        let rustc = rustc.ok_or_else(|| {
+            format!("no rustc is on the path: install one from version 1.{OLDEST} on, for example by rustup")
+        })?;
         Self::at(&rustc)
     }
 
     /// This rustc, or the one that it stands for. The error says what is wrong with it.
     pub fn at(rustc: &Path) -> Result<Self, String> {
         let ask = |program: &Path, arguments: &[&str]| {
-            let output = Command::new(program).args(arguments).output().ok()?;
+            let mut command = Command::new(program);
+            // A question is no reason to install what a folder's `rust-toolchain.toml` names.
+            command.args(arguments).env("RUSTUP_AUTO_INSTALL", "0");
+            let output = command.stdin(Stdio::null()).output().ok()?;
             let text = String::from_utf8(output.stdout).ok()?;
             (output.status.success() && !text.is_empty()).then(|| text.trim_end().to_owned())
         };
@@ -150,7 +155,7 @@ impl Toolchain {
     }
 
     /// What it needs of the host while it compiles, beside a folder to write to. Fails if the loader does not say, or if it lies where a
-    /// confined process, which is not root, cannot look.
+    /// confined process, which is not root, cannot look: without a file system of its own, in no folder that is root's alone.
     pub fn needs(&self) -> io::Result<Programs> {
         self.can_be_reached()?;
         let mut needs = Programs {
@@ -181,15 +186,21 @@ impl Toolchain {
         Ok(needs)
     }
 
+    /// Behind a wall of mounts it can be, wherever it lies, if only others may enter it itself.
     fn can_be_reached(&self) -> io::Result<()> {
         const OTHERS_ENTER: u32 = 1;
         let own = fs::metadata("/proc/self")?.uid();
-        for folder in self.sysroot.ancestors() {
+        let library = self.sysroot.join("lib");
+        let seen = match Support::probe().offers(Wall::Mounts) {
+            true => 1,
+            false => usize::MAX,
+        };
+        for folder in library.ancestors().take(seen) {
             let found = fs::metadata(folder)?;
             let enters = found.mode() & OTHERS_ENTER != 0 || (own != 0 && found.uid() == own);
             if !enters {
                 return Err(io::Error::other(format!(
-                    "{} is in {}, where only root may look: install rustc elsewhere",
+                    "{} is in {}, where only its owner may look: install rustc elsewhere, or let others enter",
                     self.rustc.display(),
                     folder.display()
                 )));

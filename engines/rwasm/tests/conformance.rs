@@ -3,7 +3,6 @@
 use millpond_engine_rwasm::{Options, Rwasm, Toolchain};
 
 #[test]
-#[ignore = "one case of the suite, each_kind_of_state_is_fresh, has a global of SIMD, which this engine refuses"]
 fn an_engine_keeps_its_contract() {
     match Toolchain::find() {
         Ok(toolchain) => contract::conformance::engine::run_all(

@@ -4,9 +4,9 @@ use crate::{
     probe::{self, Finding, State},
 };
 use clap::Args;
-use node::{Config, Overrides};
+use node::{Config, HostCompiler, Overrides};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Look at this machine: what Millpond can use here, and how to get what is missing
 ///
@@ -20,8 +20,12 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
+        let config = Config::load(self.config.as_deref(), &Overrides::default())
+            .map_err(|error| Failure::usage(error.to_string(), "see `millpond doctor --help`"))?;
         let mut findings = probe::all();
-        findings.push(tls(self.config.as_deref())?);
+        findings.extend(node::host_compilers(&config).into_iter().map(compiler));
+        findings.push(processes());
+        findings.push(tls(&config));
         output.answer(&json!(findings), || report(&findings))?;
         let broken: Vec<&str> = findings
             .iter()
@@ -42,10 +46,49 @@ impl Doctor {
     }
 }
 
+/// Whether an engine that compiles by programs of the host has them.
+fn compiler(compiler: HostCompiler) -> Finding {
+    let (capability, needed_for) = match compiler.engine {
+        "aot" => (
+            "compiler of aot",
+            "engine = \"aot\" and its like, and taking over from wasmtime",
+        ),
+        _ => ("compiler of rwasm", "engine = \"rwasm\" and \"rwasm-mask\""),
+    };
+    let (state, found) = match compiler.found {
+        Ok(found) => (State::Ok, found),
+        Err(reason) => (State::Missing, reason),
+    };
+    Finding {
+        capability,
+        state,
+        found,
+        needed_for,
+        remedy: compiler.remedy.to_owned(),
+        required: false,
+    }
+}
+
+/// Whether native executables can be kept in.
+fn processes() -> Finding {
+    let (state, found) = match node::supports_processes() {
+        Ok(()) => (State::Ok, "each request in namespaces of its own, Landlock, seccomp".to_owned()),
+        Err(reason) => (State::Missing, reason),
+    };
+    Finding {
+        capability: "native executables",
+        state,
+        found,
+        needed_for: "engine = \"process\"",
+        remedy: "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+                 kernel.apparmor_restrict_unprivileged_userns=0); in a container, run it with its own seccomp profile off"
+            .to_owned(),
+        required: false,
+    }
+}
+
 /// Where TLS listens, and whether it has something to show.
-fn tls(config: Option<&Path>) -> Result<Finding, Failure> {
-    let config = Config::load(config, &Overrides::default())
-        .map_err(|error| Failure::usage(error.to_string(), "see `millpond doctor --help`"))?;
+fn tls(config: &Config) -> Finding {
     let finding = |state, found| Finding {
         capability: "TLS",
         state,
@@ -54,14 +97,14 @@ fn tls(config: Option<&Path>) -> Result<Finding, Failure> {
         remedy: "mend the files that [tls] of the configuration names".to_owned(),
         required: state == State::Missing,
     };
-    Ok(match (config.tls.listen, node::check_tls(&config.tls)) {
+    match (config.tls.listen, node::check_tls(&config.tls)) {
         (None, _) => finding(
             State::Ok,
             "not configured: set [tls], or use `serve --tls-listen`".to_owned(),
         ),
         (Some(listen), Ok(())) => finding(State::Ok, format!("at https://{listen}")),
         (Some(listen), Err(error)) => finding(State::Missing, format!("at https://{listen}: {error}")),
-    })
+    }
 }
 
 fn report(findings: &[Finding]) -> String {
