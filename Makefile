@@ -133,7 +133,7 @@ GUESTS        := $(patsubst tests/guests/%.c,build/guests/%.wasm,$(wildcard test
                  $(patsubst tests/guests/%.rs,build/guests/%.wasm,$(wildcard tests/guests/*.rs)) \
                  build/guests/http-component.wasm \
                  build/guests/words-c.wasm build/guests/words-files.wasm build/guests/words-rust.wasm
-NATIVE_GUESTS := build/guests/ping.native build/guests/echo.native build/guests/words.native build/guests/words.so
+NATIVE_GUESTS := $(patsubst %,build/guests/%.native,ping echo env cgi sleep stderr exit3 trap spin endless words) build/guests/words.so
 C_FLAGS       := -std=c17 -O2 -Wall -Wextra -Werror
 # wasi-libc of Debian 12 is found by this name of the target, which clang would rather see changed.
 C_TO_WASM     := clang-22 --target=wasm32-wasi -Wno-deprecated -D_GNU_SOURCE $(C_FLAGS) -Wl,--strip-all
