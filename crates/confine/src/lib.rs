@@ -50,12 +50,14 @@ mod cell;
 mod fence;
 mod filter;
 mod grants;
+mod group;
 mod limit;
 mod namespace;
 mod probe;
 mod root;
 
 pub use cell::{Cell, Guests};
+pub use group::{Group, Groups, go_in};
 pub use limit::{Limits, give_way};
 pub use probe::Support;
 pub use libc::sock_filter as Instruction;

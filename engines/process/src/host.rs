@@ -5,6 +5,7 @@ use crate::{
     wire::{self, End, Id, News, Order},
     zygote::Setup,
 };
+use confine::{Group, Groups};
 use fresh::{Place, Places};
 use parking_lot::Mutex;
 use rustix::{
@@ -21,7 +22,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     task::Waker,
     thread,
@@ -32,6 +33,7 @@ use std::{
 pub(crate) struct Host {
     program: PathBuf,
     places: Arc<Places>,
+    groups: Arc<Pool>,
     spawner: Mutex<Option<Spawner>>,
     listener: Arc<Listener>,
 }
@@ -62,6 +64,7 @@ impl Host {
         Ok(Arc::new(Self {
             program: options.program.clone(),
             places: Places::new(options.sandboxes, None, Arc::default()),
+            groups: Arc::new(Pool::new()),
             spawner: Mutex::default(),
             listener,
         }))
@@ -69,6 +72,31 @@ impl Host {
 
     pub(crate) fn places(&self) -> &Arc<Places> {
         &self.places
+    }
+
+    /// Whether what all processes of a guest use together can be limited.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.groups.groups.is_some()
+    }
+
+    /// A control group for a guest, with these limits. None if there are none on this host.
+    pub(crate) fn group(&self, memory: u64, processes: u64) -> io::Result<Option<Lease>> {
+        let Some(groups) = &self.groups.groups else {
+            return Ok(None);
+        };
+        let idle = self.groups.idle.lock().pop();
+        let mut group = match idle {
+            Some(group) => group,
+            None => {
+                let number = self.groups.made.fetch_add(1, Ordering::Relaxed);
+                groups.group(&number.to_string())?
+            }
+        };
+        group.limit(memory, processes)?;
+        Ok(Some(Lease {
+            group: Some(group),
+            pool: self.groups.clone(),
+        }))
     }
 
     /// A zygote that is about to confine itself. `Err` says why there is none.
@@ -123,6 +151,57 @@ impl Host {
     }
 }
 
+/// Control groups, as many as guests have been there at once.
+struct Pool {
+    // Before the groups that they are in.
+    idle: Mutex<Vec<Group>>,
+    groups: Option<Groups>,
+    made: AtomicU32,
+}
+
+impl Pool {
+    fn new() -> Self {
+        let groups = Groups::make()
+            .inspect_err(|error| {
+                tracing::info!(%error, "native executables are limited by process, and not by request");
+            })
+            .ok();
+        Self {
+            idle: Mutex::default(),
+            groups,
+            made: AtomicU32::new(0),
+        }
+    }
+}
+
+/// A guest's control group, which goes back when nothing of the guest is left.
+pub(crate) struct Lease {
+    group: Option<Group>,
+    pool: Arc<Pool>,
+}
+
+impl Lease {
+    /// For the guest to go in by.
+    pub(crate) fn doors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.group.iter().flat_map(Group::doors)
+    }
+
+    /// Whether a process of the guest was ended for want of memory.
+    pub(crate) fn ran_out(&mut self) -> bool {
+        self.group.as_mut().is_some_and(Group::ran_out)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(mut group) = self.group.take() {
+            // The next guest has nothing to do with it.
+            group.ran_out();
+            self.pool.idle.lock().push(group);
+        }
+    }
+}
+
 fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     socketpair(
         AddressFamily::UNIX,
@@ -150,11 +229,17 @@ pub(crate) enum Standing {
     Lost(String),
 }
 
+/// What a guest takes of the node for as long as it lives.
+pub(crate) struct Held {
+    pub(crate) _place: Place,
+    pub(crate) _group: Option<Lease>,
+}
+
 struct Guest {
     standing: Standing,
     waker: Option<Waker>,
-    /// Nobody waits for it any more. Its place is free once nothing of it is left.
-    abandoned: Option<Place>,
+    /// Nobody waits for it any more. What it holds is free once nothing of it is left.
+    abandoned: Option<Held>,
 }
 
 /// The node's end of a zygote.
@@ -225,7 +310,7 @@ impl Zygote {
     }
 
     /// Its sandbox has gone: it ends, if it has not yet.
-    pub(crate) fn give_up(&self, id: Id, place: Place) {
+    pub(crate) fn give_up(&self, id: Id, held: Held) {
         let mut state = self.state.lock();
         let Some(guest) = state.guests.get_mut(id as usize) else {
             return;
@@ -235,7 +320,7 @@ impl Zygote {
             state.guests.remove(id as usize);
             return;
         }
-        guest.abandoned = Some(place);
+        guest.abandoned = Some(held);
         state.to_end.push_back(id);
         self.send_ends(&mut state);
     }

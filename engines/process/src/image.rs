@@ -5,7 +5,7 @@
 
 use crate::{
     executable::{self, Executable, Layout},
-    host::{Host, Zygote},
+    host::{Host, Lease, Zygote},
     libraries,
     sandbox::Running,
     zygote::Setup,
@@ -25,6 +25,12 @@ use std::{
 
 /// Changes with the format.
 const MAGIC: [u8; 8] = *b"pondelf1";
+
+/// Threads and processes of a guest.
+const PROCESSES: u64 = 64;
+
+/// Bytes that no process has.
+const MOST_MEMORY: u64 = 1 << 46;
 
 /// Where a program finds an empty folder of its own.
 const SCRATCH: &str = "/tmp";
@@ -120,12 +126,14 @@ impl Loaded {
             _ => None,
         };
         let memory = key.limits.memory.0;
+        // Where all of them are limited together, what one reserves and does not use costs nothing.
+        let of_each = if self.host.has_groups() { MOST_MEMORY } else { memory };
         let setup = Setup {
             execute: if pure.is_some() { Vec::new() } else { self.libraries.clone() },
             scratch: Some((SCRATCH.into(), memory)),
-            memory,
+            memory: of_each,
             file_size: memory.max(key.limits.response_body.0.saturating_add(1 << 20)),
-            threads: 64,
+            threads: PROCESSES,
             // The sandbox looks at the time, too, and sees more of it than whole seconds.
             processor: key.limits.cpu_time + Duration::from_secs(1),
             pure,
@@ -133,6 +141,11 @@ impl Loaded {
         let zygote = self.host.zygote(&setup, &self.file)?;
         zygotes.push((key, zygote.clone()));
         Ok(zygote)
+    }
+
+    /// A control group for a program, if this host has any.
+    pub(crate) fn group(&self, memory: ByteSize) -> std::io::Result<Option<Lease>> {
+        self.host.group(memory.0, PROCESSES)
     }
 
     /// How its pure guests are laid out.

@@ -1,7 +1,7 @@
 //! A sandbox: one request, and the process that serves it.
 
 use crate::{
-    host::{Standing, Zygote},
+    host::{Held, Lease, Standing, Zygote},
     image::Loaded,
     pure_guest::{BAD_ACCESS, STACK_OVERFLOW},
     wire::{End, Id, Order, Words},
@@ -13,10 +13,10 @@ use pure::system_data::Memory;
 use ring::{Region, Shared};
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create},
-    io::{Errno, pread, pwrite},
+    io::{pread, pwrite},
 };
 use std::{
-    mem,
+    fmt, mem,
     os::fd::{AsFd as _, OwnedFd},
     sync::Arc,
     task::{Poll, Waker},
@@ -37,6 +37,7 @@ enum Work {
     /// A program's three streams.
     Program {
         streams: [OwnedFd; 3],
+        group: Option<Lease>,
         /// How much of its log has been handed over.
         logged: u64,
     },
@@ -98,7 +99,8 @@ impl Running {
         Ok(Work::Pure(region.share()))
     }
 
-    fn streams(&mut self) -> rustix::io::Result<Work> {
+    fn streams(&mut self) -> std::io::Result<Work> {
+        let group = self.image.group(self.grant.limits.memory)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = || memfd_create("millpond-stream", flags);
         let [input, output, log] = [file()?, file()?, file()?];
@@ -108,6 +110,7 @@ impl Running {
         fcntl_add_seals(&input, fixed)?;
         Ok(Work::Program {
             streams: [input, output, log],
+            group,
             logged: 0,
         })
     }
@@ -119,11 +122,13 @@ impl Running {
                 let order = |id| Order::Pure(id).head();
                 self.zygote.order(order, &[], &[region.file()], waker)
             }
-            Work::Program { streams, .. } => {
+            Work::Program { streams, group, .. } => {
                 let (arguments, text) = words(&mut self.command);
                 let order = |id| Order::Program(id, Words { arguments, text: &[] }).head();
                 let [input, output, log] = streams;
-                let descriptors = [input.as_fd(), output.as_fd(), log.as_fd()];
+                let doors = group.iter().flat_map(Lease::doors);
+                let streams = [input.as_fd(), output.as_fd(), log.as_fd()];
+                let descriptors: Vec<_> = streams.into_iter().chain(doors).collect();
                 self.zygote.order(order, &text, &descriptors, waker)
             }
         }
@@ -182,10 +187,21 @@ impl Running {
                 let region = unsafe { region.reclaim() };
                 self.finish_pure(end, region)
             }
-            Work::Program { streams, logged } => {
-                let [_, output, log] = streams;
+            Work::Program {
+                streams: [_, output, log],
+                group,
+                logged,
+            } => {
                 self.log(&log, logged);
-                self.finish_program(end, &output)
+                let result = self.finish_program(end, &output);
+                let ran_out = group.is_some_and(|mut group| group.ran_out());
+                result.map_err(|fault| match fault {
+                    Fault::Trap { reason } if ran_out => self.out_of_memory(reason),
+                    Fault::Exit { code } if ran_out => {
+                        self.out_of_memory(format!("it exited with code {code}"))
+                    }
+                    other => other,
+                })
             }
         }
     }
@@ -210,6 +226,11 @@ impl Running {
             base: layout.span.start,
         };
         self.command.collect_from::<u64>(&memory, layout.system_data)
+    }
+
+    fn out_of_memory(&self, reason: String) -> Fault {
+        let limit = self.grant.limits.memory;
+        Fault::OutOfMemory { limit, reason }
     }
 
     fn finish_program(&mut self, end: End, output: &OwnedFd) -> Result<(), Fault> {
@@ -252,17 +273,22 @@ impl Running {
                 }
                 State::Running(id, mut work) => {
                     let standing = self.zygote.standing(id, waker);
-                    if let Work::Program { streams: [_, _, log], logged } = &mut work {
+                    if let Work::Program {
+                        streams: [_, _, log],
+                        logged,
+                        ..
+                    } = &mut work
+                    {
                         *logged = self.log(log, *logged);
                     }
                     match standing {
                         Standing::Ended(end) => {
-                            self.give_up(id);
+                            self.give_up(id, None);
                             self.finish(end, work)?;
                             return Ok(Step::Done(self.usage));
                         }
                         Standing::Lost(reason) => {
-                            self.give_up(id);
+                            self.give_up(id, Some(work));
                             return Err(trap(&format!("its process was lost: {reason}")));
                         }
                         Standing::Ordered => {
@@ -281,9 +307,18 @@ impl Running {
         }
     }
 
-    fn give_up(&mut self, id: Id) {
+    /// What the guest holds is free once nothing of it is left.
+    fn give_up(&mut self, id: Id, work: Option<Work>) {
+        let group = match work {
+            Some(Work::Program { group, .. }) => group,
+            _ => None,
+        };
         if let Some(place) = self.place.take() {
-            self.zygote.give_up(id, place);
+            let held = Held {
+                _place: place,
+                _group: group,
+            };
+            self.zygote.give_up(id, held);
         }
     }
 }
@@ -311,11 +346,12 @@ impl Running {
             if let Work::Program {
                 streams: [_, _, log],
                 logged,
+                ..
             } = &work
             {
                 self.log(log, *logged);
             }
-            self.give_up(id);
+            self.give_up(id, Some(work));
         }
     }
 }
@@ -377,7 +413,7 @@ fn killed(signal: i32) -> Fault {
     trap(&format!("{what} (signal {signal})"))
 }
 
-fn no_memory(error: Errno) -> Fault {
+fn no_memory(error: impl fmt::Display) -> Fault {
     trap(&format!("the host has no memory for it: {error}"))
 }
 

@@ -18,8 +18,8 @@ use std::{
 /// Bytes of the largest packet: what a request has of arguments and environment.
 pub(crate) const LARGEST: usize = 192 << 10;
 
-/// Descriptors of one packet, at most.
-const DESCRIPTORS: usize = 3;
+/// Descriptors of one packet, at most: a program's streams, and the doors of its group.
+const DESCRIPTORS: usize = 5;
 
 /// A guest's number at its zygote, while it lives.
 pub(crate) type Id = u32;
@@ -29,7 +29,7 @@ pub(crate) type Id = u32;
 pub(crate) enum Order<'a> {
     /// To fork a pure guest. A region comes with it.
     Pure(Id),
-    /// To fork a guest that runs the program. Its three standard streams come with it.
+    /// To fork a guest that runs the program. Its three standard streams come with it, and the doors of its control group.
     Program(Id, Words<'a>),
     /// To end a guest.
     End(Id),

@@ -38,7 +38,7 @@ pub(crate) struct Setup {
     pub(crate) execute: Vec<PathBuf>,
     /// A folder of its own for each, in memory.
     pub(crate) scratch: Option<(PathBuf, u64)>,
-    /// Bytes of memory that each process of a guest may write to.
+    /// Bytes of memory that each process of a guest may write to: what all of them may use is their control group's to limit.
     pub(crate) memory: u64,
     /// Bytes of a file that a guest writes.
     pub(crate) file_size: u64,
@@ -244,8 +244,9 @@ impl Zygote {
         descriptors: Vec<OwnedFd>,
     ) -> io::Result<std::convert::Infallible> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidInput);
-        if let [_, _, log] = &descriptors[..] {
+        if let [_, _, log, doors @ ..] = &descriptors[..] {
             stdio::dup2_stderr(log)?;
+            confine::go_in(doors)?;
         }
         self.cell.close()?;
         match order {
@@ -254,7 +255,9 @@ impl Zygote {
                 self.prepared.as_ref().ok_or_else(wrong)?.enter(&region)
             }
             Order::Program(_, words) => {
-                let [input, output, _log] = <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| wrong())?;
+                let [input, output, ..] = &descriptors[..] else {
+                    return Err(wrong());
+                };
                 stdio::dup2_stdin(input)?;
                 stdio::dup2_stdout(output)?;
                 Err(start(self.executable.as_fd(), *words))

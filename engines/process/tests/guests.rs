@@ -96,7 +96,9 @@ fn wish(world: &World, word: &str) -> (Result<(), Fault>, String, String) {
         arguments: vec![word.into()],
         ..with(|limits| {
             limits.memory = ByteSize::mib(64);
-            limits.cpu_time = Duration::from_millis(50);
+            if word == "spin" {
+                limits.cpu_time = Duration::from_millis(50);
+            }
         })
     };
     run(&image, &grant, "")
@@ -122,7 +124,22 @@ fn programs_fail_as_commands_do(world: &World) {
 }
 
 fn programs_are_kept_in_their_limits(world: &World) {
-    assert_eq!(wish(world, "allocate").1, "refused\n");
+    let (ended, said, _) = wish(world, "allocate");
+    let limit = ByteSize::mib(64);
+    match confine::Groups::make() {
+        Ok(_) => {
+            let out_of_memory = |ended| matches!(ended, Err(Fault::OutOfMemory { limit: found, .. }) if found == limit);
+            assert!(out_of_memory(ended), "{said}");
+            // Each of its processes keeps within what one may have.
+            assert!(out_of_memory(wish(world, "share").0));
+        }
+        Err(reason) => {
+            println!("skipped: processes of a guest are limited each by itself here: {reason}");
+            assert_eq!((ended, &*said), (Ok(()), "refused\n"));
+        }
+    }
+    // Nothing of that is held against the next.
+    assert_eq!(wish(world, "exit").0, Err(Fault::Exit { code: 3 }));
     assert_eq!(wish(world, "children").1, "some\n");
     for _ in 0..2 {
         let (_, said, log) = wish(world, "scratch");
@@ -191,7 +208,7 @@ fn nobody_gets_out(world: &World) {
         let (ended, said, _) = run(&image, &grant(vec![way.to_owned(), own.clone()]), "its input");
         let outcome = match ended {
             Ok(()) if said.starts_with("refused: ") => said.trim().to_owned(),
-            Err(Fault::Trap { reason }) => reason,
+            Err(Fault::Trap { reason } | Fault::OutOfMemory { reason, .. }) => reason,
             other => {
                 escaped.push(format!("{way}: {said} {other:?}"));
                 continue;

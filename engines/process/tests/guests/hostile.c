@@ -199,7 +199,12 @@ WAY(go_first, setpriority(PRIO_PROCESS, 0, -20))
 WAY(lock_memory, mlockall(MCL_CURRENT | MCL_FUTURE))
 WAY(lowest_memory, mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED ? -1 : 0)
 WAY(shared_memory, mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0)
-WAY(large_memory, mmap(0, 1l << 32, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0)
+static long large_memory(void) {
+    char *all = mmap(0, 1l << 32, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) return -1;
+    for (long at = 0; at < 1l << 32; at += 4096) all[at] = 1;
+    return 0;
+}
 static long bomb_of_processes(void) {
     for (int children = 0; children < 200; children++) {
         pid_t child = fork();

@@ -25,6 +25,19 @@ int main(int count, char **arguments) {
             memset(piece, 1, 1 << 20);
         }
     }
+    if (!strcmp(wish, "share")) {
+        /* Each of its processes keeps within what one may have, and all have it at a time. */
+        for (int children = 0; children < 8; children++) {
+            if (fork() == 0) {
+                char *piece = malloc(16 << 20);
+                if (!piece) return 5;
+                memset(piece, 1, 16 << 20);
+                for (;;) pause();
+            }
+        }
+        wait(NULL);
+        return 6;
+    }
     if (!strcmp(wish, "children")) {
         int children = 0;
         while (children < 1000) {
