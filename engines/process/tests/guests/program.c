@@ -1,4 +1,5 @@
 /* A program as one writes it for a web server: it answers with what it was given. Its first argument may ask for something else. */
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,17 +27,26 @@ int main(int count, char **arguments) {
         }
     }
     if (!strcmp(wish, "share")) {
-        /* Each of its processes keeps within what one may have, and all have it at a time. */
+        /* Each of its processes keeps within what one may have, one after the other, and all keep what they have. */
+        int ready[2];
+        if (pipe(ready) < 0) return 5;
         for (int children = 0; children < 8; children++) {
-            if (fork() == 0) {
+            pid_t child = fork();
+            if (child < 0) return 6;
+            if (child == 0) {
                 char *piece = malloc(16 << 20);
-                if (!piece) return 5;
-                memset(piece, 1, 16 << 20);
+                if (!piece) return 7;
+                for (size_t at = 0; at < 16 << 20; at += 4096) ((volatile char *)piece)[at] = 1;
+                if (write(ready[1], "x", 1) < 0) return 8;
                 for (;;) pause();
             }
+            struct pollfd ends = {ready[0], POLLIN, 0};
+            char byte;
+            while (poll(&ends, 1, 10) == 0)
+                if (waitpid(-1, NULL, WNOHANG) > 0) return 9;
+            if (read(ready[0], &byte, 1) < 0) return 10;
         }
-        wait(NULL);
-        return 6;
+        return waitpid(-1, NULL, WNOHANG) > 0 ? 9 : 0;
     }
     if (!strcmp(wish, "children")) {
         int children = 0;
