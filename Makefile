@@ -46,6 +46,7 @@ demo: build ## Start a node, deploy every example to it, invoke each, compare th
 test: build ## Run all tests: unit, property, conformance, examples, end to end
 	cargo test --release --workspace $(RUNNER)
 	cargo test $(EXAMPLES) $(RUNNER)
+	cargo test --locked --release --manifest-path sdk/rust/Cargo.toml --lib --target-dir build/examples-target $(RUNNER)
 	$(WATCHDOG) 300 $(MAKE) --no-print-directory -C examples check
 	$(WATCHDOG) 300 python3 scripts/demo.py
 	$(WATCHDOG) 1200 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
@@ -69,6 +70,8 @@ lint: build ## Check the format, clippy's word, the floors, and that generated f
 	cargo fmt --all --manifest-path examples/Cargo.toml --check
 	cargo clippy --release --workspace --all-targets -- --deny warnings
 	cargo clippy $(EXAMPLES) --all-targets -- --deny warnings
+	cargo fmt --manifest-path sdk/rust/Cargo.toml --check
+	cargo clippy --locked --release --manifest-path sdk/rust/Cargo.toml --target-dir build/examples-target --lib --tests -- --deny warnings
 	$(XTASK) floors
 	$(XTASK) schema --check
 	$(XTASK) spec --check
@@ -128,8 +131,9 @@ build/tools/bin/mdbook:
 
 GUESTS        := $(patsubst tests/guests/%.c,build/guests/%.wasm,$(wildcard tests/guests/*.c)) \
                  $(patsubst tests/guests/%.rs,build/guests/%.wasm,$(wildcard tests/guests/*.rs)) \
-                 build/guests/http-component.wasm
-NATIVE_GUESTS := build/guests/ping.native build/guests/echo.native
+                 build/guests/http-component.wasm \
+                 build/guests/words-c.wasm build/guests/words-files.wasm build/guests/words-rust.wasm
+NATIVE_GUESTS := $(patsubst %,build/guests/%.native,ping echo env cgi sleep stderr exit3 trap spin endless words) build/guests/words.so
 C_FLAGS       := -std=c17 -O2 -Wall -Wextra -Werror
 # wasi-libc of Debian 12 is found by this name of the target, which clang would rather see changed.
 C_TO_WASM     := clang-22 --target=wasm32-wasi -Wno-deprecated -D_GNU_SOURCE $(C_FLAGS) -Wl,--strip-all
@@ -155,6 +159,22 @@ build/guests/http-go.wasm: tests/guests/http-go/handler.go examples/hello-http-p
 
 build/guests/%.wasm: tests/guests/%.rs Makefile | build/guests
 	rustc --edition 2024 --target wasm32-wasip1 -O -C strip=symbols -o $@ $<
+
+# The same pure function in C and in Rust, with its sets in its memory and as files, and for 64 bits.
+WORDS := sdk/c/examples/words.c sdk/c/millpond.h
+build/guests/words-c.wasm: $(WORDS) sdk/c/millpond.c Makefile | build/guests
+	clang-22 --target=wasm32 -nostdlib $(C_FLAGS) -Isdk/c -Wl,--strip-all -Wl,--export=__dandelion_system_data \
+	    -o $@ sdk/c/examples/words.c sdk/c/millpond.c
+build/guests/words-files.wasm: $(WORDS) sdk/c/millpond-files.c Makefile | build/guests
+	$(C_TO_WASM) -Isdk/c -o $@ sdk/c/examples/words.c sdk/c/millpond-files.c
+build/guests/words-rust.wasm: $(wildcard sdk/rust/Cargo.* sdk/rust/src/* sdk/rust/examples/*) Makefile | build/guests
+	cargo build --quiet --locked --release --manifest-path sdk/rust/Cargo.toml --example words \
+	    --target wasm32-wasip1 --target-dir build/examples-target
+	cp build/examples-target/wasm32-wasip1/release/examples/words.wasm $@
+build/guests/words.native: $(WORDS) sdk/c/millpond.c Makefile | build/guests
+	clang-22 $(C_FLAGS) -nostdlib -static -ffreestanding -Isdk/c -o $@ sdk/c/examples/words.c sdk/c/millpond.c
+build/guests/words.so: $(WORDS) sdk/c/millpond.c Makefile | build/guests
+	clang-22 $(C_FLAGS) -nostdlib -shared -fPIC -DMILLPOND_NO_START -Isdk/c -o $@ sdk/c/examples/words.c sdk/c/millpond.c
 
 build/guests/%.native: tests/guests/%.c Makefile | build/guests
 	clang-22 $(C_FLAGS) -static -o $@ $<

@@ -10,6 +10,7 @@ mod aot;
 mod conversation;
 #[path = "../../crates/gateway/tests/http1/invariants.rs"]
 mod invariants;
+mod sets;
 
 /// A connection's bytes: verdicts do not depend on how they are split, what is accepted is strict, chunks decode as an
 /// oracle says, responses read back.
@@ -38,6 +39,12 @@ pub fn manifest(input: &[u8]) {
     }
 }
 
+/// Inputs with any names, keys and sizes, and what a guest leaves of the structure that described them: what is placed is found again, what is
+/// collected are outputs within their limits, and nothing else is read.
+pub fn sets(input: &[u8]) {
+    sets::all(input);
+}
+
 /// A module, or noise that becomes one: the ahead-of-time engine and Wasmtime come to the same results, traps and memory.
 pub fn aot(input: &[u8]) {
     let Some(oracle) = aot::Oracle::get() else {
@@ -55,6 +62,7 @@ pub fn aot_mutated(input: &[u8], seed: u32) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha12Rng};
     use std::{fs, path::Path};
 
     /// Runs a target on its whole corpus; names the seed that breaks it.
@@ -79,6 +87,36 @@ mod tests {
     #[test]
     fn the_seeds_of_http1_hold() {
         seeds("http1", super::http1, 120);
+    }
+
+    #[test]
+    fn the_seeds_of_sets_hold() {
+        seeds("sets", super::sets, 20);
+    }
+
+    /// As many random inputs as take a second or two; and shifted seeds, which are nearer to what can be read.
+    #[test]
+    fn noise_of_sets_holds() {
+        let mut random = ChaCha12Rng::seed_from_u64(7);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/sets");
+        let seeds: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| fs::read(entry.unwrap().path()).unwrap())
+            .collect();
+        for round in 0..20_000 {
+            let mut input = match seeds.get(round % (2 * seeds.len())) {
+                Some(seed) => seed.clone(),
+                None => vec![0; random.random_range(0..600)],
+            };
+            let changes = if round % (2 * seeds.len()) < seeds.len() { 3 } else { input.len() };
+            for _ in 0..changes {
+                if !input.is_empty() {
+                    let at = random.random_range(0..input.len());
+                    input[at] = random.random();
+                }
+            }
+            super::sets(&input);
+        }
     }
 
     #[test]

@@ -1,11 +1,15 @@
 """Pure functions: sets of items in, sets of items out, and nothing else, whatever runs them."""
 
+import ctypes
 import email.parser
 import email.policy
 import re
+import struct
+import subprocess
+from collections import Counter
 
 import pytest
-from harness import eventually
+from harness import GUESTS, eventually
 
 ENGINES = ["wasmtime", "wasmtime-dense", "aot", "aot-software", "aot-mask", "rwasm", "rwasm-mask"]
 PURE = {"protocol": "pure", "input_sets": ["words", "more"], "output_sets": ["text", "facts"]}
@@ -107,3 +111,142 @@ def test_engines_give_the_same(node):
 def test_a_component_is_refused(node):
     with pytest.raises(AssertionError, match="is for core modules"):
         node.deploy("pure-component", {"it": ("http-component", {"protocol": "pure"})})
+
+
+# --- one function, in two languages and by both ways of having sets ---
+
+WAYS = ["words-c", "words-rust", "words-files"]
+WORDS = {"protocol": "pure", "input_sets": ["texts", "matrices"], "output_sets": ["counts", "product"]}
+TEXTS = {"empty": b"", "one": b"mill", "some": "A pond, a mill; the mill's pond. Größe größe".encode(), "zeros": b"\0" * 1000}
+INF, ZERO = float("inf"), 0.0
+MATRICES = {
+    "a": struct.pack("<9d", 1, 2, 3, 4, 5, 6, INF, -INF, ZERO),
+    "b": struct.pack("<9d", 1, INF, 1, 2, -INF, 0, 3, 1, -1),
+}
+NAN = (0x7FF8000000000000).to_bytes(8, "little")
+
+
+def counted(text):
+    """What the function is to say of a text."""
+    words = Counter(re.findall(rb"[A-Za-z\x80-\xff]+", text))
+    return b"".join(b"%s %d\n" % pair for pair in sorted(words.items()))
+
+
+def multiplied(a, b):
+    """The product as the function is to leave it, with canonical NaNs."""
+    a, b = (struct.unpack("<9d", matrix) for matrix in (a, b))
+    product = []
+    for i in range(3):
+        for j in range(3):
+            total = 0.0
+            for k in range(3):
+                total += a[3 * i + k] * b[3 * k + j]
+            product.append(NAN if total != total else struct.pack("<d", total))
+    return b"".join(product)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def words(request, node):
+    if request.param not in node.control("GET", "/v1/node").document["engines"]:
+        pytest.skip(f"the engine {request.param} is not here: `millpond doctor` says why")
+    settings = WORDS | {"engine": request.param, "memory": "16MiB"}
+    return node.deploy(f"words-{request.param}", {way: (way, settings) for way in WAYS})
+
+
+def test_both_ways_and_both_languages_give_the_same(words):
+    parts = [(f"texts/{name}", text) for name, text in TEXTS.items()]
+    body, headers = form(*parts, *((f"matrices/{name}", matrix) for name, matrix in MATRICES.items()))
+    expected = {f"counts/{name}": counted(text) for name, text in TEXTS.items()} | {"product/c": multiplied(**MATRICES)}
+    assert NAN in expected["product/c"]
+    answers = set()
+    for way in WAYS:
+        # Of the second request on, sandboxes are those of before, as new.
+        for _ in range(3):
+            answer = words.call(way, body, headers=headers)
+            assert answer.status == 200, (way, answer.body)
+            assert items(answer) == expected, way
+            answers.add(answer.body)
+    assert len(answers) == 1
+
+
+def test_keys_stay_with_items(words):
+    body, headers = form(("texts/a", b"mill", "Millpond-Key: 7"), ("texts/b", b"pond"))
+    for way in ["words-c", "words-rust"]:
+        answer = words.call(way, body, headers=headers)
+        assert answer.status == 200, answer.body
+        assert answer.body.count(b"millpond-key: 7\r\n") == 1, answer.body
+        large, headers = form(("texts/a", b"mill", f"Millpond-Key: {1 << 40}"))
+        problem = words.call(way, large, headers=headers).problem(400, "function-bad-input")
+        assert "the key of `texts/a` is 1099511627776, and the function's numbers have 32 bits" in problem["detail"]
+
+
+def test_both_ways_fail_alike(words):
+    lonely, headers = form(("matrices/a", MATRICES["a"]))
+    odd, _ = form(("matrices/a", b"12345"), ("matrices/b", b"12345"))
+    for way in WAYS:
+        assert "exited with code 5" in words.call(way, lonely, headers=headers).problem(502, "function-exit")["detail"]
+        assert "exited with code 4" in words.call(way, odd, headers=headers).problem(502, "function-exit")["detail"]
+        assert words.call(way, b"mill").body == b"mill 1\n"
+
+
+def test_sets_have_room_in_the_functions_memory(words):
+    """Large inputs, with memory for counting: what is given back is a small part of it."""
+    text = b"mill pond " * 100_000
+    for way in WAYS[:2]:
+        assert words.call(way, text).body == b"mill 100000\npond 100000\n", way
+    problem = words.call("words-c", b"x" * (16 << 20)).problem(502, "function-out-of-memory")
+    assert "its inputs and what describes them take" in problem["detail"]
+
+
+class SystemData(ctypes.Structure):
+    """What a function of 64 bits has for its host."""
+
+    _fields_ = [
+        ("exit_code", ctypes.c_int32), ("heap_begin", ctypes.c_size_t), ("heap_end", ctypes.c_size_t),
+        ("input_sets_length", ctypes.c_size_t), ("input_sets", ctypes.c_void_p),
+        ("output_sets_length", ctypes.c_size_t), ("output_sets", ctypes.c_void_p),
+        ("inputs", ctypes.c_void_p), ("outputs", ctypes.c_void_p),
+    ]
+
+
+class Set(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("name_length", ctypes.c_size_t), ("first", ctypes.c_size_t)]
+
+
+class Buffer(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p), ("name_length", ctypes.c_size_t),
+        ("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("key", ctypes.c_size_t),
+    ]
+
+
+def test_the_same_source_is_native_code_of_64_bits():
+    """Here this process is the host of a library of it; as a program it ends, and says that nobody gave it sets."""
+    library = ctypes.CDLL(GUESTS / "words.so")
+    data = SystemData.in_dll(library, "__dandelion_system_data")
+    assert data.exit_code == 256
+    heap = ctypes.create_string_buffer(1 << 20)
+    sets = (Set * 3)(Set(b"texts", 5, 0), Set(b"matrices", 8, 1), Set(None, 0, 1))
+    outputs = (Set * 3)(Set(b"counts", 6, 0), Set(b"product", 7, 0), Set(None, 0, 0))
+    text = ctypes.create_string_buffer(TEXTS["some"], len(TEXTS["some"]))
+    buffers = (Buffer * 1)(Buffer(b"some", 4, ctypes.addressof(text), len(text), 9))
+    data.heap_begin, data.heap_end = ctypes.addressof(heap), ctypes.addressof(heap) + len(heap)
+    data.input_sets_length, data.input_sets = 2, ctypes.addressof(sets)
+    data.output_sets_length, data.output_sets = 2, ctypes.addressof(outputs)
+    data.inputs = ctypes.addressof(buffers)
+    assert library.millpond_run() == 0 and data.exit_code == 0
+    assert [one.first for one in outputs] == [0, 1, 1]
+    item = Buffer.from_address(data.outputs)
+    assert (item.name[: item.name_length], item.key) == (b"some", 9)
+    assert ctypes.string_at(item.data, item.size) == counted(TEXTS["some"])
+    assert subprocess.run([GUESTS / "words.native"], timeout=10).returncode == 3
+
+
+def test_code_without_a_place_for_its_sets_is_refused(node):
+    with pytest.raises(AssertionError, match="cannot grow"):
+        code = (GUESTS / "words-c.wasm").read_bytes()
+        # Its memory's type: no maximum, and so many pages at first.
+        at = code.index(b"\x05\x03\x01\x00")
+        pages = code[at + 4]
+        code = code[:at] + bytes([5, 4, 1, 1, pages, pages]) + code[at + 5 :]
+        node.deploy("pure-narrow", {"it": (code, WORDS)})

@@ -133,8 +133,8 @@ impl Unit<'_> {
             };
             let hint = "let `source` name what the command writes; it is relative to the manifest";
             match magic(path) {
-                Ok(bytes) if bytes == *b"\0asm" => Ok(()),
-                Ok(_) => Err(wrong("is not WebAssembly".to_owned(), hint)),
+                Ok(bytes) if [*b"\0asm", *b"\x7fELF"].contains(&bytes) => Ok(()),
+                Ok(_) => Err(wrong("is neither WebAssembly nor an executable".to_owned(), hint)),
                 Err(error) => Err(wrong(format!("cannot be read: {error}"), hint)),
             }
         })
@@ -276,11 +276,11 @@ mod tests {
     fn what_a_command_made_is_checked() {
         assert_eq!(built("printf '\\0asm\\1\\0\\0\\0' > f.wasm"), Ok(()));
         assert!(
-            built("printf '\\177ELF' > f.wasm")
+            built("printf '#!/b' > f.wasm")
                 .unwrap_err()
                 .contains("is not WebAssembly")
         );
-        assert!(built(": > f.wasm").unwrap_err().contains("is not WebAssembly"));
+        assert!(built(": > f.wasm").unwrap_err().contains("is neither WebAssembly nor"));
         assert!(built(":").unwrap_err().contains("f.wasm, cannot be read"));
     }
 

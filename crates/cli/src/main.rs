@@ -25,9 +25,9 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Not a verb: a node starts its own program so, once for each module that it compiles.
+    // Not verbs: a node starts its own program so, for what is to be in a process of its own.
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    if let Some(code) = node::compile(&arguments) {
+    if let Some(code) = node::helper(&arguments) {
         return code;
     }
     let command = commands::Millpond::parse();

@@ -9,7 +9,7 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 1 | flags: [`BACKGROUND`] |
+//! | 1 | flags: [`BACKGROUND`], [`PURE`] |
 //! | 8 | the length of the [`Pieces`] that earlier compiles of this function left, or [`UNKEPT`] if none are to be kept |
 //! | … | the pieces |
 //! | to the end | the code |
@@ -56,7 +56,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, Once, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::Ordering,
         mpsc,
     },
     thread,
@@ -69,6 +69,9 @@ pub const REFUSED: u8 = 3;
 
 /// The flag that says that the compiler is to give way to everything else on the host.
 pub const BACKGROUND: u8 = 1;
+
+/// The flag that says that the code is a pure function's ([`CodeKind::PureWasm`]).
+pub const PURE: u8 = 2;
 
 /// The length of pieces that says that none are to be kept.
 pub const UNKEPT: u64 = u64::MAX;
@@ -131,18 +134,22 @@ impl Apart {
 
     fn exchange(
         &self,
-        code: &[u8],
+        code: &Code<'_>,
         time: Duration,
         keep: Option<&Path>,
-        background: Option<&AtomicBool>,
     ) -> io::Result<Ended> {
+        let background = code.background;
         let Options {
             program,
             arguments,
             scratch,
             ..
         } = &self.options;
-        let flags = if background.is_some() { BACKGROUND } else { 0 };
+        let mut flags = if background.is_some() { BACKGROUND } else { 0 };
+        if code.kind == CodeKind::PureWasm {
+            flags |= PURE;
+        }
+        let code = code.bytes;
         let scratch = scratch.then(tempfile::tempdir).transpose()?;
         // Pieces only save time: what goes wrong with them is told and does not keep code from being compiled.
         let draft = keep.and_then(|path| {
@@ -219,14 +226,14 @@ impl Apart {
     }
 
     fn compile_once(&self, code: &Code<'_>, keep: Option<&Path>) -> Result<Vec<u8>, Failure> {
-        let (code, background) = (code.bytes, code.background);
+        let background = code.background;
         let began = Instant::now();
-        let mut time = time_for(self.options.time, code.len());
+        let mut time = time_for(self.options.time, code.bytes.len());
         if background.is_some() {
             // It waits for everything else; how long it computes has its own bound.
             time *= PATIENCE;
         }
-        let ended = self.exchange(code, time, keep, background).map_err(|error| {
+        let ended = self.exchange(code, time, keep).map_err(|error| {
             Failure::Broken(PrepareError::Compiler(format!(
                 "its process could not be run: {error}"
             )))
@@ -240,7 +247,7 @@ impl Apart {
             return Err(Failure::Exceeded(format!(
                 "compiling its {} KiB takes longer than {} s; look for very large functions or deeply nested loops, leave \
                  out what it does not need, or deploy it when the node has less to do",
-                code.len().div_ceil(1 << 10),
+                code.bytes.len().div_ceil(1 << 10),
                 time.as_secs_f32()
             )));
         }
@@ -257,7 +264,7 @@ impl Apart {
                 }
                 let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 tracing::info!(
-                    code_bytes = code.len(),
+                    code_bytes = code.bytes.len(),
                     artefact_bytes = ended.said.len(),
                     milliseconds,
                     pieces_reused = ended.reused,
@@ -284,7 +291,7 @@ impl Apart {
             ))),
             _ if ended.status.signal() == Some(Signal::SYS.as_raw()) => {
                 tracing::error!(
-                    code_bytes = code.len(),
+                    code_bytes = code.bytes.len(),
                     "a compiler was ended because it made a system call that no compiler makes: its code may be hostile"
                 );
                 Err(Failure::Broken(PrepareError::Compiler(
@@ -438,7 +445,7 @@ impl Engine for Apart {
     }
 
     fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
-        let CodeKind::Wasm = code.kind else {
+        let (CodeKind::Wasm | CodeKind::PureWasm) = code.kind else {
             return self.engine.compile(code);
         };
         let keep = code.pieces;
@@ -545,8 +552,12 @@ pub fn answer<E: Engine>(
             // Where it cannot be set, the node's own watch holds, and the limit for the largest code.
             let _ = setrlimit(Resource::Cpu, most);
             pieces = asked.kept.map(|kept| Arc::new(Pieces::read(kept)));
+            let kind = match asked.flags & PURE {
+                0 => CodeKind::Wasm,
+                _ => CodeKind::PureWasm,
+            };
             engine(pieces.clone())?.compile(&Code {
-                kind: CodeKind::Wasm,
+                kind,
                 bytes: &asked.code,
                 pieces: None,
                 background: None,
@@ -663,6 +674,7 @@ fn say(said: &[u8], pieces: Option<&Pieces>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     struct Unused;
 

@@ -38,6 +38,20 @@ pub(crate) fn drop_all() -> io::Result<()> {
         }
     }
     clear_ambient_capability_set()?;
+    drop_now()?;
+    no_new()?;
+    // Its memory is no other process's of the same user, either.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
+/// Has no program that this process starts get more than it has: for good, and for its children.
+pub(crate) fn no_new() -> io::Result<()> {
+    Ok(set_no_new_privs(true)?)
+}
+
+/// Empties the sets of what this process has, and could take.
+pub(crate) fn drop_now() -> io::Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(
         None,
@@ -47,8 +61,5 @@ pub(crate) fn drop_all() -> io::Result<()> {
             inheritable: none,
         },
     )?;
-    set_no_new_privs(true)?;
-    // Its memory is no other process's of the same user, either.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }

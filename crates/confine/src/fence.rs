@@ -22,6 +22,11 @@ impl Fence {
         build(grants).map(Self).map_err(io::Error::other)
     }
 
+    /// The same rules, for another process.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     /// Puts it up, for good. Of these folders those in memory were not there before.
     pub(crate) fn put_up(self, folders: &[Folder]) -> io::Result<()> {
         match self.restrict(folders).map_err(io::Error::other)? {

@@ -16,15 +16,12 @@
 //! Memory is limited by what is private and written to. So anonymous memory may be neither shared nor growing downwards, which the kernel
 //! does not count as such.
 
-use crate::Processes;
-use libc::c_long;
-use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter,
+use crate::{
+    Processes,
+    bpf::{self, Answer, Condition, Rule, Rules},
 };
-use std::{collections::BTreeMap, io};
-
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+use libc::{c_long, sock_filter};
+use std::io;
 
 /// For threads, memory, time and descriptors that are open.
 const COMPUTE: &[c_long] = &[
@@ -83,6 +80,7 @@ const PROGRAMS: &[c_long] = &[
     libc::SYS_dup,
     libc::SYS_dup3,
     libc::SYS_execve,
+    libc::SYS_execveat,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_fadvise64,
@@ -227,124 +225,100 @@ const NAMESPACES: u64 = (libc::CLONE_NEWCGROUP
 
 /// Allows what such a process needs, for good. `own_processes` says that all that it can see are its own.
 pub(crate) fn put_up(processes: Processes, own_processes: bool) -> io::Result<()> {
-    let programs = build(processes, own_processes).map_err(io::Error::other)?;
-    for program in programs {
-        apply_filter(&program).map_err(io::Error::other)?;
-    }
-    Ok(())
+    bpf::apply(&build(processes, own_processes)?)
 }
 
-/// In the order in which they are to be applied. Each call meets all of them, and the strictest answer counts: so what is new or hostile has
-/// its own answer, and what is new must be allowed by the last, which allows nothing to come after it.
-fn build(processes: Processes, own_processes: bool) -> Result<[BpfProgram; 3], BackendError> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    let only = |calls: &[c_long], action| -> Result<BpfProgram, BackendError> {
-        let rules: Rules = calls.iter().map(|call| (*call, Vec::new())).collect();
-        SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?.try_into()
-    };
-    let errno = |number: libc::c_int| SeccompAction::Errno(number.unsigned_abs());
-    let allowed = SeccompFilter::new(
-        allowed(processes, own_processes)?,
-        errno(libc::EPERM),
-        SeccompAction::Allow,
-        arch,
-    )?;
-    Ok([
-        only(HOSTILE, SeccompAction::KillProcess)?,
-        only(NEWER, errno(libc::ENOSYS))?,
-        allowed.try_into()?,
-    ])
+/// The same, to be applied later.
+pub(crate) fn build(processes: Processes, own_processes: bool) -> io::Result<Vec<sock_filter>> {
+    let mut rules = allowed(processes, own_processes);
+    let no_such_call = Rule::Always(Answer::Refuse(libc::ENOSYS));
+    rules.extend(NEWER.iter().map(|call| (*call, no_such_call.clone())));
+    rules.extend(HOSTILE.iter().map(|call| (*call, Rule::Always(Answer::Kill))));
+    bpf::program(&rules, Answer::Refuse(libc::EPERM))
 }
 
-fn allowed(processes: Processes, own_processes: bool) -> Result<Rules, BackendError> {
+/// Nothing but to leave: whatever else is tried is the end.
+pub(crate) fn leave() -> io::Result<Vec<sock_filter>> {
+    let leave = [libc::SYS_exit, libc::SYS_exit_group];
+    let rules = leave.map(|call| (call, Rule::Always(Answer::Allow))).into();
+    bpf::program(&rules, Answer::Kill)
+}
+
+fn allowed(processes: Processes, own_processes: bool) -> Rules {
     let children = processes == Processes::Children;
-    let mut rules = Rules::new();
     let programs = if children { PROGRAMS } else { &[] };
-    for call in COMPUTE.iter().chain(NEWER).chain(programs) {
-        rules.insert(*call, Vec::new());
-    }
-    let mut when = |call, alternatives: Vec<SeccompRule>| rules.insert(call, alternatives);
+    let always = |call: &c_long| (*call, Rule::Always(Answer::Allow));
+    let mut rules: Rules = COMPUTE.iter().chain(programs).map(always).collect();
+    let mut when = |call, alternatives: Vec<Vec<Condition>>| rules.insert(call, Rule::If(alternatives));
 
     let thread = libc::CLONE_THREAD as u64;
     let clone = if children {
-        masked(0, NAMESPACES, 0)?
+        masked(0, NAMESPACES, 0)
     } else {
-        masked(0, NAMESPACES | thread, thread)?
+        masked(0, NAMESPACES | thread, thread)
     };
-    when(libc::SYS_clone, vec![rule(clone)?]);
+    when(libc::SYS_clone, vec![vec![clone]]);
 
     let [shared, anonymous, downwards] =
         [libc::MAP_SHARED, libc::MAP_ANONYMOUS, libc::MAP_GROWSDOWN].map(|flag| flag as u64);
-    let private = rule(masked(3, shared | downwards, 0)?)?;
-    let of_a_file = rule(masked(3, anonymous | downwards, 0)?)?;
-    when(libc::SYS_mmap, vec![private, of_a_file]);
+    let private = masked(3, shared | downwards, 0);
+    let of_a_file = masked(3, anonymous | downwards, 0);
+    when(libc::SYS_mmap, vec![vec![private], vec![of_a_file]]);
 
     // A limit can be lowered, and is another process's with another number.
-    when(libc::SYS_prlimit64, vec![rule(equal(0, 0)?)?]);
-    #[cfg(target_arch = "x86_64")]
-    if children {
-        when(libc::SYS_setrlimit, Vec::new());
-    }
+    when(libc::SYS_prlimit64, vec![vec![equal(0, 0)]]);
     // Only to have less: see `give_way`.
-    when(
-        libc::SYS_setpriority,
-        vec![rule(vec![
-            equal(0, u64::from(libc::PRIO_PROCESS))?.remove(0),
-            equal(1, 0)?.remove(0),
-        ])?],
-    );
-    let idle = vec![
-        equal(0, 0)?.remove(0),
-        equal(1, libc::SCHED_IDLE as u64)?.remove(0),
-    ];
-    when(libc::SYS_sched_setscheduler, vec![rule(idle)?]);
+    let own_priority = vec![equal(0, u64::from(libc::PRIO_PROCESS)), equal(1, 0)];
+    when(libc::SYS_setpriority, vec![own_priority]);
+    let idle = vec![equal(0, 0), equal(1, libc::SCHED_IDLE as u64)];
+    when(libc::SYS_sched_setscheduler, vec![idle]);
 
-    let mut harmless = Vec::new();
-    for option in [
+    let harmless = [
         libc::PR_SET_NAME as u64,
         libc::PR_GET_NAME as u64,
         libc::PR_GET_DUMPABLE as u64,
         libc::PR_SET_VMA as u64,
         PR_GET_AUXV,
-    ] {
-        harmless.push(rule(equal(0, option)?)?);
-    }
-    when(libc::SYS_prctl, harmless);
+    ];
+    when(
+        libc::SYS_prctl,
+        harmless.map(|option| vec![equal(0, option)]).into(),
+    );
     // Whether it is a terminal, and how wide; how a descriptor is read, and until when it is open.
-    let mut requests = Vec::new();
-    for request in [libc::TCGETS, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIOCLEX] {
-        requests.push(rule(equal(1, request)?)?);
-    }
-    when(libc::SYS_ioctl, requests);
+    let requests = [libc::TCGETS, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIOCLEX];
+    when(
+        libc::SYS_ioctl,
+        requests.map(|request| vec![equal(1, request)]).into(),
+    );
 
     if children && own_processes {
-        when(libc::SYS_kill, Vec::new());
-        when(libc::SYS_tgkill, Vec::new());
+        rules.extend([libc::SYS_kill, libc::SYS_tgkill].iter().map(always));
     } else {
         // To abort; a program that it starts has another number, and aborts by an invalid instruction.
         when(
             libc::SYS_tgkill,
-            vec![rule(equal(0, std::process::id().into())?)?],
+            vec![vec![equal(0, std::process::id().into())]],
         );
     }
-    Ok(rules)
-}
-
-fn rule(all_of: Vec<SeccompCondition>) -> Result<SeccompRule, BackendError> {
-    SeccompRule::new(all_of)
+    #[cfg(target_arch = "x86_64")]
+    if children {
+        rules.insert(libc::SYS_setrlimit, Rule::Always(Answer::Allow));
+    }
+    rules
 }
 
 /// That an argument is this number. The kernel takes 32 bits of all that are asked for here.
-fn equal(argument: u8, value: u64) -> Result<Vec<SeccompCondition>, BackendError> {
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
-    Ok(vec![condition])
+fn equal(argument: u32, value: u64) -> Condition {
+    masked(argument, u64::from(u32::MAX), value)
 }
 
 /// That of these bits of an argument exactly those of the value are set.
-fn masked(argument: u8, bits: u64, value: u64) -> Result<Vec<SeccompCondition>, BackendError> {
-    let operator = SeccompCmpOp::MaskedEq(bits);
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, operator, value)?;
-    Ok(vec![condition])
+fn masked(argument: u32, bits: u64, value: u64) -> Condition {
+    Condition {
+        argument,
+        bits,
+        value,
+    }
 }
 
 #[cfg(test)]
@@ -365,8 +339,8 @@ mod tests {
     fn filters_are_built_for_both_kinds() {
         for processes in [Processes::None, Processes::Children] {
             for own in [false, true] {
-                let [hostile, newer, allowed] = build(processes, own).unwrap();
-                assert!(hostile.len() < 4096 && newer.len() < 4096 && allowed.len() < 4096);
+                let filter = build(processes, own).unwrap();
+                assert!(filter.len() < 600, "{}", filter.len());
             }
         }
     }

@@ -44,7 +44,9 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("confinement is Linux's");
 
+mod bpf;
 mod capability;
+mod cell;
 mod fence;
 mod filter;
 mod grants;
@@ -53,13 +55,16 @@ mod namespace;
 mod probe;
 mod root;
 
+pub use cell::{Cell, Guests};
 pub use limit::{Limits, give_way};
 pub use probe::Support;
+pub use libc::sock_filter as Instruction;
 
 use fence::Fence;
 use grants::Grants;
 use root::NewRoot;
-use std::{fmt, fs, io, path::PathBuf, time::Duration};
+use rustix::process::getppid;
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 /// What a process may still do. All paths are absolute; what does not exist is left out.
 #[derive(Clone, Debug, Default)]
@@ -217,12 +222,9 @@ impl Confinement {
     /// It ends with the thread that started it from now on. With [`Processes::Children`] the caller goes on in a child, whose end becomes that of
     /// this process; neither should hold output back in memory when this is called, nor count on its process id.
     pub fn enter(self) -> Result<Report, ConfineError> {
-        if let Ok(threads) = fs::read_dir("/proc/self/task")
-            && let threads @ 2.. = threads.count()
-        {
-            return Err(ConfineError::Threads(threads));
-        }
+        limit::check_alone()?;
         let mut report = Report::default();
+        let parent = getppid();
         let _ = namespace::die_with_parent();
         // Programs get what they are given and nothing that happened to be open.
         let _ = limit::close_on_exec();
@@ -235,14 +237,18 @@ impl Confinement {
 
         report.put(Wall::Identity, namespace::give_root_up(&self.write));
         let mounts = namespace::separate(&mut report, self.processes);
-        let (root, fence) = namespace::wait_outside(&report, (root, fence))?;
+        let (root, fence) = namespace::wait_outside(&report, parent, (root, fence))?;
         report.put(Wall::Mounts, mounts.and_then(|()| root.enter()));
         self.limits.set(counted && report.stands(Wall::User))?;
         report.put(Wall::Capabilities, capability::drop_all());
         report.put(Wall::Files, fence.and_then(|fence| fence.put_up(&self.write)));
-        // Again, since becoming somebody else has cleared it.
-        let _ = namespace::die_with_parent();
+        // Again, since becoming somebody else has cleared it. In a process namespace of its own it has been seen to.
         let own_processes = report.stands(Wall::Processes);
+        if own_processes {
+            let _ = namespace::die_with_parent();
+        } else {
+            namespace::die_with(parent)?;
+        }
         report.put(Wall::Calls, filter::put_up(self.processes, own_processes));
 
         for wall in self.demands {

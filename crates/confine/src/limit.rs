@@ -54,8 +54,16 @@ impl Limits {
     }
 }
 
+/// Confining a process confines the thread that asks for it; others would stay outside.
+pub(crate) fn check_alone() -> Result<(), ConfineError> {
+    match fs::read_dir("/proc/self/task").map(Iterator::count) {
+        Ok(threads @ 2..) => Err(ConfineError::Threads(threads)),
+        _ => Ok(()),
+    }
+}
+
 /// Lowers both limits, and leaves those that are lower already.
-fn lower(resource: Resource, most: u64) -> io::Result<()> {
+pub(crate) fn lower(resource: Resource, most: u64) -> io::Result<()> {
     let maximum = getrlimit(resource).maximum.map_or(most, |now| now.min(most));
     let limit = Rlimit {
         current: Some(maximum),

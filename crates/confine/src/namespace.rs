@@ -5,7 +5,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     pipe::{PipeFlags, pipe_with},
     process::{
-        DumpableBehavior, Gid, Signal, Uid, getgid, getuid, set_dumpable_behavior,
+        DumpableBehavior, Gid, Pid, Signal, Uid, getgid, getppid, getuid, set_dumpable_behavior,
         set_parent_process_death_signal,
     },
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
@@ -88,9 +88,16 @@ pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(flags) }.into())
 }
 
+/// The same, unless that thread's process is no longer this one: then it has ended before, and nobody would end this one.
+pub(crate) fn die_with(parent: Option<Pid>) -> Result<(), ConfineError> {
+    let _ = die_with_parent();
+    if getppid() == parent { Ok(()) } else { Err(ConfineError::Orphan) }
+}
+
 /// If there is a process namespace to go into, the caller goes on in there as its first process; the one that it was waits outside,
-/// does nothing else, and ends in the same way. What is held is for the one that goes on, and the other lets go of it.
-pub(crate) fn wait_outside<T>(report: &Report, held: T) -> Result<T, ConfineError> {
+/// does nothing else, and ends in the same way, or when this parent has ended. What is held is for the one that goes on, and the other
+/// lets go of it.
+pub(crate) fn wait_outside<T>(report: &Report, parent: Option<Pid>, held: T) -> Result<T, ConfineError> {
     if !report.stands(Wall::Processes) {
         return Ok(held);
     }
@@ -118,16 +125,19 @@ pub(crate) fn wait_outside<T>(report: &Report, held: T) -> Result<T, ConfineErro
         }
         1.. => {
             drop(held);
-            shell(child)
+            shell(child, parent)
         }
         _ => Err(failed(io::Error::last_os_error())),
     }
 }
 
 /// What stays outside.
-fn shell(child: libc::pid_t) -> ! {
+fn shell(child: libc::pid_t, parent: Option<Pid>) -> ! {
     // Whoever listens to the process is to hear from the inner one only, and of its end. The death signal has been lost with the old identity.
-    let _ = die_with_parent();
+    if die_with(parent).is_err() {
+        // SAFETY: it ends this process, and the inner one with it.
+        unsafe { libc::_exit(1) };
+    }
     for descriptor in 0..=2 {
         // SAFETY: from here on nothing in this process uses a standard stream.
         unsafe { libc::close(descriptor) };

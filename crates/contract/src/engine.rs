@@ -39,6 +39,28 @@ pub enum CodeKind {
     /// WebAssembly. Its first bytes say whether it is a core module, which must be a WASI 0.1 command, or a component of
     /// WASI 0.2: a command or an HTTP handler.
     Wasm,
+    /// WebAssembly of a pure function ([`crate::Protocol::Pure`]): a core module, which is compiled so that equal inputs give equal outputs,
+    /// to the bits of a NaN.
+    PureWasm,
+    /// An executable of this kind of host: ELF.
+    Native,
+}
+
+impl CodeKind {
+    /// Of code that begins so. What is neither claims to be WebAssembly, and is refused as such.
+    pub fn of(bytes: &[u8]) -> Self {
+        if bytes.starts_with(b"\x7fELF") { Self::Native } else { Self::Wasm }
+    }
+}
+
+impl fmt::Display for CodeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wasm => "WebAssembly",
+            Self::PureWasm => "WebAssembly of a pure function",
+            Self::Native => "a native executable",
+        })
+    }
 }
 
 /// Compiled code on disk whose content has been checked against its digest, through this very descriptor, by whoever

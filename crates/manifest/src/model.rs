@@ -162,6 +162,8 @@ pub enum Engine {
     /// The same without a check of every access: what lies outside the memory is read as zeros, and traps when it is written.
     #[serde(rename = "rwasm-mask")]
     RwasmMask,
+    /// A process of its own for each request: native executables.
+    Process,
 }
 
 impl Engine {
@@ -185,6 +187,7 @@ impl Engine {
             Self::AotNone => "aot-none",
             Self::Rwasm => "rwasm",
             Self::RwasmMask => "rwasm-mask",
+            Self::Process => "process",
         }
     }
 }

@@ -21,7 +21,7 @@ use toml::{
 
 /// What the published shape promises for later. Said apart from unknown keys, so that nobody looks for a typing error.
 const LATER_KEYS: [(&str, &str); 2] = [("trigger", "object"), ("function.*", "inputs")];
-const LATER_ENGINES: [&str; 2] = ["process", "microvm"];
+const LATER_ENGINES: [&str; 1] = ["microvm"];
 
 const MEMORY: (ByteSize, ByteSize) = (ByteSize(64 << 10), ByteSize(4 << 30));
 const BODY: (ByteSize, ByteSize) = (ByteSize(0), ByteSize(1 << 30));

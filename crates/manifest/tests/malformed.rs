@@ -312,11 +312,10 @@ fn each_is_refused_with_its_reason() {
             "not available yet",
         ),
         (f("[function.f.inputs]"), "not-available", "not available yet"),
-        (f("engine = \"microvm\""), "not-available", "not available yet"),
         (
-            f("engine = \"process\""),
+            f("engine = \"microvm\""),
             "not-available",
-            "use \"auto\", \"wasmtime\", \"wasmtime-dense\", \"aot\", \"aot-software\", \"aot-mask\", \"aot-none\", \"rwasm\" or \"rwasm-mask\"",
+            "use \"auto\", \"wasmtime\", \"wasmtime-dense\", \"aot\", \"aot-software\", \"aot-mask\", \"aot-none\", \"rwasm\", \"rwasm-mask\" or \"process\"",
         ),
         // Values.
         (
@@ -347,7 +346,7 @@ fn each_is_refused_with_its_reason() {
         (
             f("engine = 1"),
             "wrong-type",
-            "must be one of \"auto\", \"wasmtime\", \"wasmtime-dense\", \"aot\", \"aot-software\", \"aot-mask\", \"aot-none\", \"rwasm\" or \"rwasm-mask\", not an integer",
+            "must be one of \"auto\", \"wasmtime\", \"wasmtime-dense\", \"aot\", \"aot-software\", \"aot-mask\", \"aot-none\", \"rwasm\", \"rwasm-mask\" or \"process\", not an integer",
         ),
         (
             f("engine = \"wasmtime-dense\"\nmemory = \"257MiB\""),

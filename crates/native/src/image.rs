@@ -16,13 +16,14 @@ use crate::{
     memory::{HOST_PAGE, PAGE},
     module::{Module, Refusal},
     object::{Object, ObjectError},
-    plan::{Exported, Plan},
+    plan::{Exported, Plan, Step},
     pool::Pool,
     sandbox::Running,
     wasi_host::{self, HostFunctions},
 };
 use contract::{ByteSize, Grant, Input, PrepareError, Sandbox, SpawnError};
 use fresh::ImageId;
+use pure::system_data::EXPORT;
 use std::{
     fs::File,
     io::Read as _,
@@ -42,6 +43,8 @@ pub(crate) struct Loaded {
     pub(crate) functions: HostFunctions,
     /// The place of `_start`.
     pub(crate) start: u32,
+    /// The address of the structure for its sets, if it can have them in its memory.
+    pub(crate) structure: Option<u32>,
     /// None if its segments do not fit: then each guest fails.
     pub(crate) first: Option<FirstState>,
     pub(crate) pool: Arc<Pool>,
@@ -77,6 +80,17 @@ pub(crate) fn command(plan: &Plan) -> Result<(HostFunctions, u32), String> {
         return Err("it exports no `memory`, which a WASI 0.1 command must".into());
     }
     Ok((functions, start))
+}
+
+/// The address of the structure for a pure function's sets.
+fn structure(plan: &Plan) -> Option<u32> {
+    let mut exports = plan.exports.iter();
+    let (_, exported) = exports.find(|(name, _)| **name == *EXPORT)?;
+    let Exported::Global(index) = exported else { return None };
+    match plan.globals.get(*index as usize)?.1.as_deref()? {
+        [Step::Constant(address)] => Some(u32::from_le_bytes(*address.first_chunk()?)),
+        _ => None,
+    }
 }
 
 /// The module without its code: each body is one that traps. And whether its code may write to a table.
@@ -188,12 +202,14 @@ impl Loaded {
                 ObjectError::Host(reason) => PrepareError::Compiler(reason),
                 other => damaged(other.to_string()),
             })?;
+        let structure = structure(&plan);
         let image = Image::new(plan, object, outside, parts.sets_tables)
             .map_err(|error| damaged(error.to_string()))?;
         let mut loaded = Self {
             image: Arc::new(image),
             functions,
             start,
+            structure,
             first: None,
             pool: pool.clone(),
             id: pool.idle.image(),

@@ -87,7 +87,11 @@ impl Native {
             .find(|line| line.starts_with("flags") || line.starts_with("Features"))
             .unwrap_or_default();
         let version = env!("CARGO_PKG_VERSION");
-        let what = format!("{version}\n{features}\n{}", compiler.version());
+        let what = format!(
+            "{version}\n{features}\n{}\n{}",
+            purify::VERSION,
+            compiler.version()
+        );
         Self {
             fingerprint: format!("4-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
             compiler,
@@ -138,8 +142,9 @@ impl Engine for Native {
     fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
         match code.kind {
             CodeKind::Wasm => self.prepare(code.bytes),
+            CodeKind::PureWasm => self.prepare(&purify::prepare(code.bytes)?),
             other => Err(PrepareError::Unsupported(format!(
-                "{other:?} is not a kind that this engine runs"
+                "it is {other}, which this engine does not run"
             ))),
         }
     }

@@ -91,8 +91,7 @@ impl Running {
             }
         }
         if self.guest.is_some() {
-            self.run_command();
-            return None;
+            return self.run_command();
         }
         let bytes = self.image.initial_memory();
         self.usage.memory = bytes;
@@ -118,24 +117,72 @@ impl Running {
                 self.usage.started = Some(Instant::now());
                 guest.start(start);
                 self.state = State::Starting;
+                None
             }
             _ => self.run_command(),
         }
-        None
     }
 
-    fn run_command(&mut self) {
+    /// `Some` if it cannot be run.
+    fn run_command(&mut self) -> Option<Step> {
+        if let Err(fault) = self.place() {
+            return Some(self.end(Err(Stop::Fault(fault))));
+        }
         if let Some(guest) = &mut self.guest {
             self.usage.started = self.usage.started.or_else(|| Some(Instant::now()));
             guest.start(self.image.start);
             self.state = State::Running;
         }
+        None
+    }
+
+    /// The guest's memory.
+    ///
+    /// # Safety
+    /// The guest does not run as long as this is used.
+    unsafe fn memory<'a>(guest: &Guest) -> &'a mut [u8] {
+        guest.instance.memory.map_or(&mut [][..], |memory| {
+            let bytes = usize::try_from(memory.bytes()).unwrap_or(0);
+            // SAFETY: the guest's memory, which nobody else has a reference to while it does not run.
+            unsafe { slice::from_raw_parts_mut(memory.base.as_ptr(), bytes) }
+        })
+    }
+
+    /// Gives a pure function its sets, if it has them in its memory.
+    fn place(&mut self) -> Result<(), Fault> {
+        let (Some(at), Some(guest), Some(command)) =
+            (self.image.structure, &self.guest, &self.command)
+        else {
+            return Ok(());
+        };
+        let Some(memory) = guest.instance.memory.filter(|_| command.is_pure()) else {
+            return Ok(());
+        };
+        let (free, wanted) = (memory.bytes(), command.extended(memory.most()));
+        if wanted > free
+            && let Err(error) = memory.resize(wanted, guest.instance.image.outside)
+        {
+            return Err(Fault::Trap {
+                reason: format!("the host refuses {wanted} bytes of memory for its sets: {error}"),
+            });
+        }
+        self.usage.memory = self.usage.memory.max(memory.bytes());
+        // SAFETY: its code has not begun.
+        command.place(unsafe { Self::memory(guest) }, at, free)
     }
 
     /// What the guest has come to.
     fn end(&mut self, result: Result<(), Stop>) -> Step {
         let command = self.command.take();
-        let finish = |code| command.map_or(Ok(()), |mut command| command.finish(code));
+        let structure = self.image.structure.zip(self.guest.as_deref());
+        let finish = |code| {
+            let Some(mut command) = command else { return Ok(()) };
+            match structure {
+                // SAFETY: its code has ended.
+                Some((at, guest)) if command.is_pure() => command.collect(unsafe { Self::memory(guest) }, at),
+                _ => command.finish(code),
+            }
+        };
         let result = match result {
             Ok(()) | Err(Stop::Exit(0)) => finish(0),
             Err(Stop::Exit(code)) => finish(code),
@@ -191,9 +238,7 @@ impl Running {
         };
         // SAFETY: as above; the guest, whose memory it is, does not run.
         let (slots, memory) = unsafe {
-            let memory = guest.instance.memory.map_or(&mut [][..], |memory| {
-                slice::from_raw_parts_mut(memory.base.as_ptr(), usize::try_from(memory.bytes()).unwrap_or(0))
-            });
+            let memory = Self::memory(guest);
             (slice::from_raw_parts_mut(call.slots, *slots), memory)
         };
         self.touched = true;
@@ -275,7 +320,11 @@ impl Running {
             // SAFETY: the code is that of this engine's compiler, loaded by this engine's loader; this thread has been entered; a
             // sandbox stays on its thread.
             match unsafe { guest.fiber.resume() } {
-                Some(Event::Returned) if matches!(self.state, State::Starting) => self.run_command(),
+                Some(Event::Returned) if matches!(self.state, State::Starting) => {
+                    if let Some(step) = self.run_command() {
+                        return Some(step);
+                    }
+                }
                 Some(Event::Returned) | None => return Some(self.end(Ok(()))),
                 Some(Event::Preempted) => {}
                 Some(Event::Call { number, slots, .. }) => {

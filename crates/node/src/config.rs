@@ -61,6 +61,8 @@ pub struct Config {
     pub aot: AotOptions,
     /// The engine `rwasm`.
     pub rwasm: RwasmOptions,
+    /// The engine `process`.
+    pub process: ProcessOptions,
 }
 
 /// Who may use AWS Lambda's API. Keys of `[lambda]` in the configuration file.
@@ -121,6 +123,7 @@ impl Default for Config {
             lambda: LambdaOptions::default(),
             aot: AotOptions::default(),
             rwasm: RwasmOptions::default(),
+            process: ProcessOptions::default(),
         }
     }
 }
@@ -147,6 +150,20 @@ pub struct RwasmOptions {
     /// Its compiler; without one, the rustc that is on the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rustc: Option<PathBuf>,
+}
+
+/// The engine `process`. Keys of `[process]` in the configuration file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProcessOptions {
+    /// Sandboxes that may be alive at once.
+    pub sandboxes: u32,
+}
+
+impl Default for ProcessOptions {
+    fn default() -> Self {
+        Self { sandboxes: 256 }
+    }
 }
 
 impl Default for AotOptions {

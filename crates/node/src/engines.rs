@@ -4,6 +4,7 @@ use crate::{Config, Error, Room, limits};
 use confine::Programs;
 use contract::{ByteSize, Engine, PrepareError};
 use engine_aot::Aot;
+use engine_process::Process;
 use engine_rwasm::Rwasm;
 use engine_wasmtime::{Layout, OnDemand, Wasmtime};
 use registry::Tiers;
@@ -134,6 +135,17 @@ pub(crate) fn engines(
             native.push((Arc::new(engine), arguments));
         }
     }
+    match engine_process::supported() {
+        Ok(()) => {
+            let options = engine_process::Options {
+                sandboxes: config.process.sandboxes,
+                ..engine_process::Options::default()
+            };
+            let process = Process::new(&options).map_err(failed("process"))?;
+            all.push(Arc::new(process));
+        }
+        Err(reason) => tracing::info!(reason, "there is no engine process here"),
+    }
     all.extend(
         native
             .into_iter()
@@ -194,6 +206,11 @@ fn found<T>(engine: &'static str, compiler: Found<(String, T)>) -> Option<T> {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Whether this host has what the engine `process` needs; or what is missing.
+pub fn supports_processes() -> Result<(), String> {
+    engine_process::supported()
 }
 
 /// A compiler of the host that an engine needs.
@@ -293,8 +310,12 @@ const COMPILE_SAFE: &str = "compile-code-safe";
 /// How long compiling one module may take, if it is no larger than most: see [`compile::time_for`].
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
-/// What the program does if its arguments say that a node started it as a compiler: see [`compile::answer`].
-pub fn compile(arguments: &[OsString]) -> Option<ExitCode> {
+/// What the program does if its arguments say that a node started it: as a compiler ([`compile::answer`]), or as the process from which those of
+/// native executables are forked ([`engine_process::answer`]).
+pub fn helper(arguments: &[OsString]) -> Option<ExitCode> {
+    if let Some(code) = engine_process::answer(arguments) {
+        return Some(code);
+    }
     let (first, rest) = arguments.split_first()?;
     let layout = match first.to_str()? {
         COMPILE => Layout::Guarded,

@@ -27,7 +27,7 @@ mod schedules;
 
 pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
-pub use engines::{HostCompiler, compile, host_compilers};
+pub use engines::{HostCompiler, helper, host_compilers, supports_processes};
 pub use limits::{Limit, Room, meminfo, room};
 
 use admin::Audit;

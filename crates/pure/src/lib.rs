@@ -16,4 +16,5 @@ mod set;
 pub mod system_data;
 
 pub use http::{BadRequest, read_request, response};
+use set::LONGEST_NAME;
 pub use set::{BadName, Item, MOST_ITEMS, Set, check_name, seed};

@@ -6,6 +6,9 @@ use sha2::{Digest as _, Sha256};
 /// Items in all sets of one call, at most.
 pub const MOST_ITEMS: usize = 1 << 16;
 
+/// Bytes of a name, at most.
+pub(crate) const LONGEST_NAME: usize = 255;
+
 /// A named group of items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
@@ -45,7 +48,7 @@ pub enum BadName {
 
 /// Whether a set or an item may be called so: as a file may, since functions may have them as files.
 pub fn check_name(name: &str) -> Result<(), BadName> {
-    if name.is_empty() || name.len() > 255 {
+    if name.is_empty() || name.len() > LONGEST_NAME {
         return Err(BadName::Length);
     }
     if name.chars().any(|c| c == '/' || c.is_control()) {

@@ -15,7 +15,7 @@
 //!
 //! What a guest leaves behind may be anything. Each field is read once, each address and length is checked, and so is what they add up to.
 
-use crate::{BadName, Item, MOST_ITEMS, Set, check_name};
+use crate::{BadName, Item, LONGEST_NAME, MOST_ITEMS, Set, check_name};
 use bytes::Bytes;
 use std::{collections::HashSet, ops::Range, str};
 
@@ -115,14 +115,29 @@ impl Memory<'_> {
     }
 }
 
-/// Inputs that do not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its inputs and what describes them take {needed} bytes, and its memory has room for {room}")]
-pub struct NoRoom {
-    /// Bytes that they take, without any heap.
-    pub needed: u64,
-    /// Bytes that there are.
-    pub room: u64,
+/// Inputs that a guest cannot be given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadInputs {
+    /// They do not fit.
+    #[error("its inputs and what describes them take {needed} bytes, and its memory has room for {room}")]
+    NoRoom {
+        /// Bytes that they take, without any heap.
+        needed: u64,
+        /// Bytes that there are.
+        room: u64,
+    },
+    /// A key is larger than the guest's words are.
+    #[error("the key of `{set}/{item}` is {key}, and the function's numbers have {} bits", .bytes * 8)]
+    Key {
+        /// The item's set.
+        set: String,
+        /// Its name.
+        item: String,
+        /// The key.
+        key: u64,
+        /// Of a word.
+        bytes: usize,
+    },
 }
 
 /// Takes what it needs from a range of addresses, upwards.
@@ -155,13 +170,22 @@ pub fn place<W: Word>(
     free: Range<u64>,
     inputs: &[Set],
     outputs: &[String],
-) -> Result<(), NoRoom> {
-    let fault = NoRoom {
-        needed: room::<W>(inputs, outputs),
-        room: free.end.saturating_sub(free.start),
-    };
-    if fault.needed > fault.room {
+) -> Result<(), BadInputs> {
+    let (needed, room) = (room::<W>(inputs, outputs), free.end.saturating_sub(free.start));
+    let fault = BadInputs::NoRoom { needed, room };
+    if needed > room {
         return Err(fault);
+    }
+    let mut all = inputs
+        .iter()
+        .flat_map(|set| set.items.iter().map(move |item| (set, item)));
+    if let Some((set, item)) = all.find(|(_, item)| W::write(item.key, &mut [0; 8][..W::SIZE]).is_none()) {
+        return Err(BadInputs::Key {
+            set: set.name.clone(),
+            item: item.name.clone(),
+            key: item.key,
+            bytes: W::SIZE,
+        });
     }
     try_place::<W>(memory, at, free, inputs, outputs).ok_or(fault)
 }
@@ -264,7 +288,7 @@ pub enum BadOutputs {
     TooLarge(u64),
 }
 
-/// What the guest has left of the structure at `at`: its exit code, and its outputs if that is 0. They have at most `most` bytes, names included.
+/// What the guest has left of the structure at `at`: its exit code, and its outputs if that is 0. Their data has at most `most` bytes.
 pub fn collect<W: Word>(
     memory: &Memory<'_>,
     at: u64,
@@ -305,11 +329,7 @@ pub fn collect<W: Word>(
         return Err(BadOutputs::Order);
     }
     let mut left = most;
-    let mut bytes = |address, length, what| {
-        let slice = memory.slice(address, length).ok_or(BadOutputs::Outside(what))?;
-        left = left.checked_sub(length).ok_or(BadOutputs::TooLarge(most))?;
-        Ok::<_, BadOutputs>(slice)
-    };
+    let bytes = |address, length, what| memory.slice(address, length).ok_or(BadOutputs::Outside(what));
     let mut made = Vec::with_capacity(outputs.len());
     for (name, range) in outputs.iter().zip(firsts.windows(2)) {
         let (mut items, mut names) = (Vec::new(), HashSet::new());
@@ -322,6 +342,9 @@ pub fn collect<W: Word>(
                 set: name.clone(),
                 why,
             };
+            if text.len() > LONGEST_NAME {
+                return Err(bad(BadName::Length));
+            }
             let text = str::from_utf8(text).map_err(|_| bad(BadName::NotText))?;
             check_name(text).map_err(bad)?;
             if !names.insert(text) {
@@ -330,9 +353,14 @@ pub fn collect<W: Word>(
                     item: text.to_owned(),
                 });
             }
+            let data = bytes(word(2)?, word(3)?, "an item's data")?;
+            // Items may lie in each other: what is copied is bounded by this, and not by the memory.
+            left = left
+                .checked_sub(data.len() as u64)
+                .ok_or(BadOutputs::TooLarge(most))?;
             items.push(Item {
                 name: text.to_owned(),
-                data: Bytes::copy_from_slice(bytes(word(2)?, word(3)?, "an item's data")?),
+                data: Bytes::copy_from_slice(data),
                 key: word(4)?,
             });
         }

@@ -1,7 +1,7 @@
 //! Files that appear whole or not at all, and are named by what they contain.
 
 use crate::{Error, crash};
-use contract::{ByteSize, Digest};
+use contract::{ByteSize, CodeKind, Digest};
 use sha2::{Digest as _, Sha256};
 use std::{
     fs::{self, File},
@@ -241,6 +241,15 @@ pub(crate) struct CodeFiles(Files);
 impl CodeFiles {
     pub(crate) fn open(data: &Path) -> Result<Self, Error> {
         Files::open(data.join("code"), ".wasm").map(Self)
+    }
+
+    /// What the code is, by how it begins.
+    pub(crate) fn kind(&self, digest: Digest) -> Result<CodeKind, Error> {
+        let path = self.0.path(digest);
+        let mut begin = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(4).read_to_end(&mut begin));
+        read.map_err(failed("read", &path))?;
+        Ok(CodeKind::of(&begin))
     }
 
     pub(crate) fn contains(&self, digest: Digest) -> bool {

@@ -10,8 +10,11 @@ use crate::{
     record::{self, ARTEFACTS, ArtefactRecord},
     tiers::{AUTO, Tiers},
 };
-use contract::{Artefact, Code, CodeKind, Digest, Engine, Expect, FunctionId, Image, PrepareError, Store};
+use contract::{
+    Artefact, Code, CodeKind, Digest, Engine, Expect, FunctionId, Image, PrepareError, Protocol, Store,
+};
 use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -42,7 +45,7 @@ pub(crate) const WORTH_KEEPING: usize = 1 << 20;
 /// In the folder of a function.
 const PIECES: &str = "pieces";
 
-/// One engine's artefacts and pieces.
+/// One engine's artefacts and pieces, by the [`Source::identity`] of what they were compiled from.
 struct Kept {
     engine: Arc<dyn Engine>,
     /// Short for [`Engine::fingerprint`], fit for a file's name.
@@ -106,6 +109,32 @@ pub(crate) struct Ready {
     pub(crate) image: Arc<dyn Image>,
     /// What it runs on.
     pub(crate) engine: &'static str,
+}
+
+/// Code, and what it is compiled as.
+#[derive(Clone, Copy)]
+pub(crate) struct Source {
+    code: Digest,
+    kind: CodeKind,
+}
+
+impl Source {
+    pub(crate) fn new(code: Digest, protocol: &Protocol) -> Self {
+        let kind = match protocol {
+            Protocol::Pure { .. } => CodeKind::PureWasm,
+            Protocol::Raw { .. } | Protocol::Cgi => CodeKind::Wasm,
+        };
+        Self { code, kind }
+    }
+
+    /// By what its artefacts are known: the code's digest, or one of its own for each other kind.
+    pub(crate) fn identity(self) -> Digest {
+        let kind = match self.kind {
+            CodeKind::PureWasm => "pure",
+            _ => return self.code,
+        };
+        Digest(Sha256::digest(format!("{kind} {}", self.code)).into())
+    }
 }
 
 /// Where images come from.
@@ -172,17 +201,32 @@ impl Images {
 
     /// Maps the artefact of some code of a function, compiling it first if there is none or if it is not what it was. Where the
     /// node chooses, what takes over is taken if it has been compiled before.
-    pub(crate) fn load(&self, engine: &str, function: &FunctionId, code: Digest) -> Result<Ready, LoadError> {
-        if engine != AUTO {
-            return self.load_on(engine, function, code, None);
+    pub(crate) fn load(
+        &self,
+        engine: &str,
+        function: &FunctionId,
+        source: Source,
+    ) -> Result<Ready, LoadError> {
+        let source = Source {
+            // An executable is the same for all protocols.
+            kind: match self.code.kind(source.code)? {
+                CodeKind::Native => CodeKind::Native,
+                _ => source.kind,
+            },
+            ..source
+        };
+        match (engine, source.kind) {
+            (AUTO, CodeKind::Native) => return self.load_on(self.tiers.native, function, source, None),
+            (AUTO, _) => {}
+            (named, _) => return self.load_on(named, function, source, None),
         }
         if let Some(then) = self.tiers.then
             && let Ok(kept) = self.kept(then)
-            && let Ok(Some(image)) = self.find(kept, function, code)
+            && let Ok(Some(image)) = self.find(kept, function, source.identity())
         {
             return Ok(Ready { image, engine: then });
         }
-        self.load_on(self.tiers.first, function, code, None)
+        self.load_on(self.tiers.first, function, source, None)
     }
 
     /// The image of the engine that takes over, compiled behind everything else. Once `stop` is set, it may fail at once.
@@ -190,10 +234,10 @@ impl Images {
         &self,
         engine: &str,
         function: &FunctionId,
-        code: Digest,
+        source: Source,
         stop: &AtomicBool,
     ) -> Result<Ready, LoadError> {
-        self.load_on(engine, function, code, Some(stop))
+        self.load_on(engine, function, source, Some(stop))
     }
 
     /// The image of code that has been compiled, for all or for this function.
@@ -213,15 +257,16 @@ impl Images {
         &self,
         engine: &str,
         function: &FunctionId,
-        code: Digest,
+        source: Source,
         background: Option<&AtomicBool>,
     ) -> Result<Ready, LoadError> {
         let kept = self.kept(engine)?;
+        let identity = source.identity();
         let ready = |image| Ready {
             image,
             engine: kept.engine.name(),
         };
-        if let Some(image) = self.find(kept, function, code)? {
+        if let Some(image) = self.find(kept, function, identity)? {
             return Ok(ready(image));
         }
         let _one_at_a_time = match background {
@@ -229,11 +274,11 @@ impl Images {
             Some(_) => self.background.lock(),
         };
         // Somebody may have compiled it meanwhile.
-        if let Some(image) = self.find(kept, function, code)? {
+        if let Some(image) = self.find(kept, function, identity)? {
             return Ok(ready(image));
         }
-        let (shared, own) = (kept.shared(code), kept.own(function, code));
-        let bytes = self.code.read(code)?;
+        let (shared, own) = (kept.shared(identity), kept.own(function, identity));
+        let bytes = self.code.read(source.code)?;
         let pieces = match bytes.len() {
             ..WORTH_KEEPING => None,
             _ => {
@@ -247,7 +292,7 @@ impl Images {
         };
         let started = Instant::now();
         let code_bytes = Code {
-            kind: CodeKind::Wasm,
+            kind: source.kind,
             bytes: &bytes,
             pieces: pieces.as_deref(),
             background,
@@ -257,9 +302,9 @@ impl Images {
             .map_err(LoadError::Refused)?;
         self.measure(ImagePhase::Compile, started);
         drop(bytes);
-        self.keep(&place, code, &compiled)?;
+        self.keep(&place, identity, &compiled)?;
         drop(compiled);
-        match self.load_kept(kept, &place, code)? {
+        match self.load_kept(kept, &place, identity)? {
             Some(image) => Ok(ready(image)),
             None => Err(LoadError::Refused(PrepareError::Artefact(
                 "the engine does not take what it compiled".to_owned(),

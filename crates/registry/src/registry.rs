@@ -1,7 +1,7 @@
 use crate::{
     Action, Application, Error, History, LIVE, Plan, Snapshot, Stored, Usage, Version,
     disk::{self, CodeFiles},
-    images::{Images, LoadError, Ready},
+    images::{Images, LoadError, Ready, Source},
     plan::{self, Wanted},
     record::{self, APPLICATIONS, ApplicationRecord, CounterRecord, USAGE, VERSIONS, VersionRecord},
     routes,
@@ -353,7 +353,7 @@ impl Registry {
                 application: plan.application.clone(),
                 function: change.function.clone(),
             };
-            let ready = match self.images.load(&settings.engine, &function, *code) {
+            let ready = match self.images.load(&settings.engine, &function, Source::new(*code, &settings.protocol)) {
                 Ok(ready) => ready,
                 Err(LoadError::Failed(error)) => return Err(error),
                 Err(LoadError::Refused(reason)) => return Err(Error::CodeRefused { function, reason }),
@@ -711,10 +711,10 @@ impl Registry {
                 application: application.clone(),
                 function: name.clone(),
             };
-            used.insert(
-                id,
-                function.versions.values().map(|version| version.code).collect(),
-            );
+            // The code itself, and what it is compiled to.
+            let versions = function.versions.values();
+            let digests = versions.flat_map(|version| [version.code, version.source().identity()]);
+            used.insert(id, digests.collect());
         }
         for (prefix, kept) in [(VERSIONS, keys), (USAGE, histories)] {
             for entry in self.store.list(prefix)? {

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, History, LIVE, Settings, Usage,
-    images::{Images, LoadError, Ready},
+    images::{Images, LoadError, Ready, Source},
     record::{ApplicationRecord, FunctionRecord, VersionRecord},
     registry::milliseconds_since_1970,
     tiers::{AUTO, Better, Next, NextState, Tier},
@@ -161,12 +161,17 @@ impl Version {
         let tiers = self.images.tiers;
         let next = tiers
             .then
-            .filter(|then| self.settings.engine == AUTO && engine != Some(then))
+            .filter(|_| self.settings.engine == AUTO && engine.is_none_or(|engine| engine == tiers.first))
             .map(|then| Next {
                 engine: then,
                 state: self.better.state().unwrap_or(NextState::After(tiers.after)),
             });
         Tier { engine, next }
+    }
+
+    /// What it is compiled from.
+    pub(crate) fn source(&self) -> Source {
+        Source::new(self.code, &self.settings.protocol)
     }
 
     pub(crate) fn better(&self) -> &Better {
@@ -178,13 +183,13 @@ impl Version {
         let tiers = self.images.tiers;
         self.settings.engine == AUTO
             && tiers.then.is_some()
-            && self.best().is_some_and(|ready| Some(ready.engine) != tiers.then)
+            && self.best().is_some_and(|ready| ready.engine == tiers.first)
             && self.usage.ran() >= tiers.after
     }
 
     pub(crate) fn load_better(&self, stop: &AtomicBool) -> Result<Ready, LoadError> {
         let then = self.images.tiers.then.unwrap_or(AUTO);
-        self.images.load_behind(then, &self.function, self.code, stop)
+        self.images.load_behind(then, &self.function, self.source(), stop)
     }
 
     /// Its image, made ready by the first caller while others wait: may block for seconds. A failure is remembered for
@@ -207,7 +212,7 @@ impl Version {
         if let Some(image) = self.loaded() {
             return Ok(image);
         }
-        match self.images.load(&self.settings.engine, &self.function, self.code) {
+        match self.images.load(&self.settings.engine, &self.function, self.source()) {
             Ok(ready) => Ok(&self.ready.get_or_init(|| ready).image),
             Err(error) => {
                 let reason = match error {

@@ -28,8 +28,10 @@ pub const AUTO: &str = "auto";
 /// Between which engines the node chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiers {
-    /// Serves at once.
+    /// Serves WebAssembly at once.
     pub first: &'static str,
+    /// Serves native executables.
+    pub native: &'static str,
     /// Takes over, if there is any.
     pub then: Option<&'static str>,
     /// Once a version's requests have spent this time on cores.
@@ -40,6 +42,7 @@ impl Default for Tiers {
     fn default() -> Self {
         Self {
             first: "wasmtime",
+            native: "process",
             then: None,
             after: Duration::from_secs(1),
         }

@@ -3,9 +3,10 @@
 use crate::{
     Incoming, cgi,
     environment::{self, Strings},
-    files::Files,
+    files::{self, Files},
     pure::Pure,
 };
+use ::pure::Set;
 use bytes::Bytes;
 use contract::{
     BodyError, Fault, Grant, Head, Input, Protocol, ResponseHead, ResponseSink, Services, Trailers,
@@ -112,26 +113,10 @@ impl Command {
         let output = Bytes::from(std::mem::take(&mut self.output));
         let limit = self.grant.limits.response_body;
         let (head, body) = match &self.grant.protocol {
-            Protocol::Pure {
-                outputs,
-                content_type,
-                ..
-            } => {
-                let files = self.pure.take().map(|mut pure| pure.files.take_outputs(outputs));
+            Protocol::Pure { outputs, .. } => {
+                let files = self.pure.take().map(|mut pure| pure.files().take_outputs(outputs));
                 let sets = files.unwrap_or_else(|| Ok(Vec::new()));
-                let sets = sets.map_err(|reason| Fault::BadOutput { reason })?;
-                let (content_type, pieces) = ::pure::response(sets, content_type);
-                if pieces.iter().map(Bytes::len).sum::<usize>() > limit.bytes() {
-                    return Err(Fault::OutputTooLarge { limit });
-                }
-                self.response.head(ResponseHead {
-                    status: 200,
-                    headers: vec![("content-type".into(), content_type)],
-                });
-                for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
-                    self.response.body(piece);
-                }
-                return Ok(());
+                return self.answer_sets(sets.map_err(|reason| Fault::BadOutput { reason })?);
             }
             Protocol::Raw { content_type } => (
                 ResponseHead {
@@ -152,6 +137,42 @@ impl Command {
         self.response.head(head);
         if !body.is_empty() {
             self.response.body(body);
+        }
+        Ok(())
+    }
+
+    /// All of the standard output of a program that is not run by host functions of this crate. Fails beyond the grant's limit.
+    pub fn write_whole(&mut self, output: Vec<u8>) -> Result<(), Fault> {
+        if output.len() > self.output_limit() {
+            return Err(Fault::OutputTooLarge {
+                limit: self.grant.limits.response_body,
+            });
+        }
+        self.output = output;
+        Ok(())
+    }
+
+    /// How much it may write, with what its protocol adds.
+    pub fn most_output(&self) -> usize {
+        self.output_limit()
+    }
+
+    /// Makes a pure function's outputs the response.
+    pub(crate) fn answer_sets(&mut self, sets: Vec<Set>) -> Result<(), Fault> {
+        let Protocol::Pure { content_type, .. } = &self.grant.protocol else {
+            return Ok(());
+        };
+        let limit = self.grant.limits.response_body;
+        let (content_type, pieces) = ::pure::response(sets, content_type);
+        if pieces.iter().map(Bytes::len).sum::<usize>() > limit.bytes() {
+            return Err(Fault::OutputTooLarge { limit });
+        }
+        self.response.head(ResponseHead {
+            status: 200,
+            headers: vec![("content-type".into(), content_type)],
+        });
+        for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+            self.response.body(piece);
         }
         Ok(())
     }
@@ -223,14 +244,13 @@ impl Command {
                 }
             }
         }
-        if let Protocol::Pure { inputs, outputs, .. } = &self.grant.protocol {
+        if let Protocol::Pure { inputs, .. } = &self.grant.protocol {
             let body = std::mem::take(&mut self.body.here);
             let sets = ::pure::read_request(self.head.header("content-type"), body, inputs);
             let sets = sets.map_err(|error| Fault::BadInput {
                 reason: error.to_string(),
             })?;
-            let room = self.grant.limits.memory.bytes();
-            self.pure = Some(Box::new(Pure::new(sets, outputs, room)));
+            self.pure = Some(Box::new(Pure::new(sets, self.grant.clone())));
         }
         Poll::Ready(Ok(()))
     }
@@ -253,10 +273,8 @@ impl Command {
 
     /// A pure function's files, if this descriptor is one of them.
     pub(crate) fn files(&mut self, fd: u32) -> Option<&mut Files> {
-        self.pure
-            .as_mut()
-            .map(|pure| &mut pure.files)
-            .filter(|files| files.has(fd))
+        let pure = self.pure.as_mut().filter(|_| fd >= files::ROOT)?;
+        Some(pure.files()).filter(|files| files.has(fd))
     }
 
     pub(crate) fn stream(&self, fd: u32) -> Option<Stream> {

@@ -3,7 +3,7 @@
 //! A [`Command`] is one run of a guest's `_start`: its standard input is the request's body, its standard output the
 //! response, its standard error the log, its environment the manifest's variables and the request as CGI/1.1
 //! (RFC 3875). There is nothing else: no directories, no sockets, no variable of the host. A pure function has files in place of that, and
-//! a world of its own: see [`Protocol::Pure`](contract::Protocol::Pure).
+//! a world of its own: see [`Protocol::Pure`](contract::Protocol::Pure). It may also have its sets in its memory, and call nothing at all.
 //!
 //! An engine owns instances, memory and control flow; this crate owns what the functions mean. The protocol:
 //!
@@ -33,6 +33,7 @@ mod memory;
 mod poll;
 mod preview1;
 mod pure;
+mod sets;
 #[cfg(test)]
 mod test;
 

@@ -100,7 +100,7 @@ fn at_once(command: &mut Command, memory: &mut [u8], places: [u32; 4], now: Inst
 
 /// Writes the events that have happened, or says until when to wait.
 fn attempt(
-    command: &Command,
+    command: &mut Command,
     memory: &mut [u8],
     [subscriptions, events, count, stored]: [u32; 4],
     now: Instant,
@@ -146,7 +146,7 @@ fn attempt(
 
 /// What has happened, or `Err` with when it will.
 fn subscription(
-    command: &Command,
+    command: &mut Command,
     memory: &[u8],
     address: u32,
     now: Instant,
@@ -188,7 +188,7 @@ fn subscription(
         }
         TYPE_READ | TYPE_WRITE => {
             let fd = memory::read_u32(memory, field(16)?)?;
-            if let Some(Ok(stat)) = command.pure.as_ref().map(|pure| pure.files.stat(fd)) {
+            if let Some(Ok(stat)) = command.files(fd).map(|files| files.stat(fd)) {
                 return Ok(Ok(event(Errno::SUCCESS, stat.size, 0)));
             }
             Ok(match (kind, command.stream(fd)) {

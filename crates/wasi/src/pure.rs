@@ -5,15 +5,19 @@ use crate::{
     files::Files,
 };
 use ::pure::{Set, seed};
+use contract::{Grant, Protocol};
 use rand::{Rng as _, SeedableRng as _, rngs::ChaCha12Rng};
+use std::sync::Arc;
 
 /// By how much each look at a clock moves it, in nanoseconds: who waits for it to move does not wait for ever.
 const TICK: u64 = 1_000;
 
 /// See the module.
 pub(crate) struct Pure {
-    pub(crate) files: Files,
-    inputs: Vec<Set>,
+    pub(crate) inputs: Vec<Set>,
+    grant: Arc<Grant>,
+    /// Made when they are first looked at: who has its sets in its memory has none.
+    files: Option<Files>,
     /// Nanoseconds since it began.
     elapsed: u64,
     /// Made when it is first asked.
@@ -21,14 +25,25 @@ pub(crate) struct Pure {
 }
 
 impl Pure {
-    /// With these inputs, and room for so many bytes of files.
-    pub(crate) fn new(inputs: Vec<Set>, outputs: &[String], room: usize) -> Self {
+    /// With these inputs.
+    pub(crate) fn new(inputs: Vec<Set>, grant: Arc<Grant>) -> Self {
         Self {
-            files: Files::new(&inputs, outputs, room),
             inputs,
+            grant,
+            files: None,
             elapsed: 0,
             random: None,
         }
+    }
+
+    pub(crate) fn files(&mut self) -> &mut Files {
+        self.files.get_or_insert_with(|| {
+            let outputs: &[String] = match &self.grant.protocol {
+                Protocol::Pure { outputs, .. } => outputs,
+                _ => &[],
+            };
+            Files::new(&self.inputs, outputs, self.grant.limits.memory.bytes())
+        })
     }
 
     /// Nanoseconds, by one of its clocks.

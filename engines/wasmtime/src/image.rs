@@ -10,6 +10,7 @@ use crate::{
 };
 use contract::{ByteSize, Grant, Image, Input, Sandbox, SpawnError};
 use fresh::{ImageId, Restorer};
+use pure::system_data::EXPORT;
 use std::{
     future::Future,
     pin::pin,
@@ -30,6 +31,11 @@ pub(crate) struct Inner {
     pub(crate) instance: InstancePre<Host>,
     pub(crate) start: ModuleExport,
     pub(crate) memory: ModuleExport,
+    /// Has the address of the structure for its sets, if it has them in its memory.
+    pub(crate) structure: Option<ModuleExport>,
+    /// Bytes of its memory at first, and at most.
+    pub(crate) initial: u64,
+    pub(crate) most: u64,
     /// The mutable ones, if the module was prepared for being restored.
     pub(crate) globals: Box<[ModuleExport]>,
     first_state: Option<FirstState>,
@@ -138,16 +144,22 @@ impl Loaded {
                 .ok_or_else(|| wasmtime::Error::msg(format!("it does not export `{name}`")))
         };
         let (start, memory) = (export("_start")?, export("memory")?);
-        let pages = module
-            .get_export("memory")
-            .and_then(|export| export.memory().map(MemoryType::minimum));
+        let kind = module.get_export("memory");
+        let kind = kind.as_ref().and_then(|export| export.memory());
+        let bytes = |pages: u64| pages.saturating_mul(64 << 10);
+        let initial = kind.map_or(0, |kind| bytes(kind.minimum()));
+        let room = engine.layout.reservation();
+        let most = kind.and_then(MemoryType::maximum);
         let instance = engine.linker.instantiate_pre(module)?;
         Ok(Self {
-            initial_memory: ByteSize(pages.unwrap_or(0).saturating_mul(64 << 10)),
+            initial_memory: ByteSize(initial),
             inner: Arc::new(Inner {
                 instance,
                 start,
                 memory,
+                structure: module.get_export_index(EXPORT),
+                initial,
+                most: most.map_or(room, |most| bytes(most).min(room)),
                 globals: (0..)
                     .map_while(|n| module.get_export_index(&Exposed(n).to_string()))
                     .collect(),

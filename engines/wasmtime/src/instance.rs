@@ -13,6 +13,9 @@ use std::sync::Arc;
 use wasi::Command;
 use wasmtime::{Extern, Global, Memory, Store, Trap, TypedFunc};
 
+/// Bytes of a page of Wasm's.
+const WASM_PAGE: u64 = 64 << 10;
+
 /// An instance whose code is not running.
 pub(crate) struct Instance {
     // First: it is gone before the store is.
@@ -20,8 +23,20 @@ pub(crate) struct Instance {
     store: Store<Host>,
     start: TypedFunc<(), ()>,
     memory: Memory,
+    structure: Option<Structure>,
     /// The mutable ones, if the module was prepared for being restored.
     globals: Box<[Global]>,
+}
+
+/// Of an instance that can have its sets in its memory.
+#[derive(Clone, Copy)]
+struct Structure {
+    address: u32,
+    /// Bytes of memory that its code knows of, and that it can have.
+    initial: u64,
+    most: u64,
+    /// Bytes that it was given for a request: it keeps them.
+    extended: Option<u64>,
 }
 
 type Ended = sandbox::Ended<Instance>;
@@ -30,7 +45,8 @@ impl sandbox::Instance for Instance {
     type Image = Inner;
 
     fn serve(image: &Arc<Inner>, command: Command) -> Serving<Self> {
-        match image.take() {
+        // Its memory may have been made larger than this request's may be.
+        match image.take().filter(|instance| instance.suits(&command)) {
             Some(instance) if command.is_incomplete() => Box::pin(serve(instance, command)),
             Some(mut instance) => {
                 // The shorter way for nearly all: a future is made, moved and freed for each request.
@@ -122,6 +138,12 @@ async fn again(image: Arc<Inner>, mut instance: Box<Instance>, mut command: Comm
 }
 
 async fn run(mut instance: Box<Instance>) -> Ended {
+    if let Err(fault) = instance.place() {
+        return Ended {
+            result: Err(fault),
+            instance: None,
+        };
+    }
     turn::memory(instance.memory.data_size(&instance.store) as u64);
     turn::started();
     let result = instance.start.call_async(&mut instance.store, ()).await;
@@ -129,7 +151,7 @@ async fn run(mut instance: Box<Instance>) -> Ended {
 }
 
 fn end(mut instance: Box<Instance>, result: wasmtime::Result<()>) -> Ended {
-    let result = ended(instance.store.data_mut(), result);
+    let result = instance.ended(result);
     instance.store.data_mut().end();
     let instance = result.is_ok().then_some(instance);
     Ended { result, instance }
@@ -153,6 +175,20 @@ impl Instance {
             .and_then(Extern::into_func)
             .ok_or_else(|| missing("_start"))?
             .typed(&*store)?;
+        let structure = match &image.structure {
+            None => None,
+            Some(export) => {
+                let global = instance.get_module_export(&mut *store, export);
+                let value = global.and_then(Extern::into_global);
+                let address = value.and_then(|global| global.get(&mut *store).i32());
+                address.map(|address| Structure {
+                    address: address.cast_unsigned(),
+                    initial: image.initial,
+                    most: image.most,
+                    extended: None,
+                })
+            }
+        };
         let globals = image
             .globals
             .iter()
@@ -168,7 +204,61 @@ impl Instance {
             store,
             start,
             memory,
+            structure,
             globals,
+        })
+    }
+
+    /// Whether a request can have it.
+    fn suits(&self, command: &Command) -> bool {
+        match self.structure {
+            Some(Structure {
+                extended: Some(extended),
+                most,
+                ..
+            }) => extended == command.extended(most),
+            _ => true,
+        }
+    }
+
+    /// Gives a pure function its sets, if it has them in its memory.
+    fn place(&mut self) -> Result<(), Fault> {
+        let (memory, Some(structure)) = (self.memory, self.structure) else {
+            return Ok(());
+        };
+        let Some(command) = self.store.data_mut().command().filter(|command| command.is_pure()) else {
+            return Ok(());
+        };
+        let wanted = command.extended(structure.most);
+        let has = memory.data_size(&self.store) as u64;
+        let more = wanted.saturating_sub(has) / WASM_PAGE;
+        if more > 0
+            && let Err(error) = memory.grow(&mut self.store, more)
+        {
+            return Err(Fault::Trap {
+                reason: format!("the host refuses {wanted} bytes of memory for its sets: {error}"),
+            });
+        }
+        self.structure = Some(Structure {
+            extended: Some(memory.data_size(&self.store) as u64),
+            ..structure
+        });
+        let (bytes, host) = memory.data_and_store_mut(&mut self.store);
+        host.command().map_or(Ok(()), |command| {
+            command.place(bytes, structure.address, structure.initial)
+        })
+    }
+
+    /// What its code came to.
+    fn ended(&mut self, result: wasmtime::Result<()>) -> Result<(), Fault> {
+        let Some(structure) = self.structure else {
+            return ended(self.store.data_mut(), result);
+        };
+        let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
+        conclude(host.refused(), result, |code| match host.command() {
+            Some(command) if command.is_pure() => command.collect(bytes, structure.address),
+            Some(command) => command.finish(code),
+            None => Ok(()),
         })
     }
 
@@ -196,8 +286,9 @@ impl Instance {
             self.memory.data_size(&self.store),
         );
         // SAFETY: the memory is that of this store's instance, whose code does not run; the handle is ours alone.
+        let extended = self.structure.and_then(|structure| structure.extended);
         globals
-            && area.size == to.size
+            && area.size as u64 == extended.unwrap_or(to.size as u64)
             && unsafe {
                 restorer.restore(&mut self.guard, area, (&to.image, to.at), |watched| {
                     pool::watch(&mut self.store, watched);

@@ -208,7 +208,7 @@ impl Wasmtime {
         let engine = wasmtime::Engine::new(&config).map_err(failed(reserving))?;
         let mut hasher = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut hasher);
-        PREPARED.hash(&mut hasher);
+        (PREPARED, purify::VERSION).hash(&mut hasher);
         let fingerprint = format!("48.0-{:016x}", hasher.finish());
         let linker = host::linker(&engine).map_err(failed("linking WASI 0.1"))?;
         let components = component::linker(&engine).map_err(failed("linking WASI 0.2"))?;
@@ -235,26 +235,28 @@ impl Drop for Wasmtime {
 
 impl Wasmtime {
     fn prepare(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
-        let kind = match code.kind {
-            CodeKind::Wasm => code::check(code.bytes)?,
+        let bytes = match code.kind {
+            CodeKind::Wasm => Cow::Borrowed(code.bytes),
+            CodeKind::PureWasm => purify::prepare(code.bytes)?,
             other => {
                 return Err(PrepareError::Unsupported(format!(
-                    "{other:?} is not a kind that this engine runs"
+                    "it is {other}, which this engine does not run"
                 )));
             }
         };
+        let kind = code::check(&bytes)?;
         // Whatever the checks above did not foresee: the module is still at fault, not the platform.
         let refused = |error: wasmtime::Error| PrepareError::Unsupported(format!("{error:#}"));
         // Made here once as `load` will make it: whether its tables and globals fit the pool shows only then.
         let artefact = match kind {
             Precompiled::Module => {
-                let module = Module::new(&self.engine, exposed::expose(code.bytes)).map_err(refused)?;
+                let module = Module::new(&self.engine, exposed::expose(&bytes)).map_err(refused)?;
                 image::Loaded::new(self, &module).map_err(refused)?;
                 module.serialize()
             }
             Precompiled::Component => {
                 let component =
-                    Component::new(&self.engine, component::keep::prepare(code.bytes)).map_err(refused)?;
+                    Component::new(&self.engine, component::keep::prepare(&bytes)).map_err(refused)?;
                 component::Loaded::new(self, &component).map_err(refused)?;
                 component.serialize()
             }

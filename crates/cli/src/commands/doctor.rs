@@ -24,6 +24,7 @@ impl Doctor {
             .map_err(|error| Failure::usage(error.to_string(), "see `millpond doctor --help`"))?;
         let mut findings = probe::all();
         findings.extend(node::host_compilers(&config).into_iter().map(compiler));
+        findings.push(processes());
         findings.push(tls(&config));
         output.answer(&json!(findings), || report(&findings))?;
         let broken: Vec<&str> = findings
@@ -64,6 +65,24 @@ fn compiler(compiler: HostCompiler) -> Finding {
         found,
         needed_for,
         remedy: compiler.remedy.to_owned(),
+        required: false,
+    }
+}
+
+/// Whether native executables can be kept in.
+fn processes() -> Finding {
+    let (state, found) = match node::supports_processes() {
+        Ok(()) => (State::Ok, "each request in namespaces of its own, Landlock, seccomp".to_owned()),
+        Err(reason) => (State::Missing, reason),
+    };
+    Finding {
+        capability: "native executables",
+        state,
+        found,
+        needed_for: "engine = \"process\"",
+        remedy: "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+                 kernel.apparmor_restrict_unprivileged_userns=0); in a container, run it with its own seccomp profile off"
+            .to_owned(),
         required: false,
     }
 }

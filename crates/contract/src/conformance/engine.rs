@@ -11,6 +11,8 @@
 //! }
 //! ```
 
+mod pure;
+
 use super::guest::{
     Ended, MEMORY, RESPONSE_BODY, Running, compile, grant, image, input, load, ticking, wasm,
 };
@@ -27,6 +29,10 @@ use std::{
     },
     thread,
     time::{Duration, Instant},
+};
+pub use pure::{
+    a_hostile_structure_is_a_fault, a_memory_with_sets_is_fresh, a_pure_function_has_its_sets_in_its_memory,
+    a_structure_without_a_place_is_refused, inputs_beyond_the_limit_are_refused, nans_are_canonical,
 };
 
 macro_rules! cases {
@@ -69,6 +75,12 @@ cases! {
     usage_is_told,
     code_that_cannot_run_is_refused,
     compiled_code_loads_and_other_bytes_do_not,
+    a_pure_function_has_its_sets_in_its_memory,
+    a_memory_with_sets_is_fresh,
+    a_hostile_structure_is_a_fault,
+    inputs_beyond_the_limit_are_refused,
+    a_structure_without_a_place_is_refused,
+    nans_are_canonical,
 }
 
 /// Runs every case, printing its name before it begins.

@@ -121,8 +121,13 @@ pub fn input(body: &[u8]) -> (Input, Recorder) {
 
 /// Compiles code, or says why not.
 pub fn compile(engine: &dyn Engine, bytes: &[u8]) -> Result<Vec<u8>, PrepareError> {
+    compile_as(engine, CodeKind::Wasm, bytes)
+}
+
+/// The same, of code of this kind.
+pub fn compile_as(engine: &dyn Engine, kind: CodeKind, bytes: &[u8]) -> Result<Vec<u8>, PrepareError> {
     engine.compile(&Code {
-        kind: CodeKind::Wasm,
+        kind,
         bytes,
         pieces: None,
         background: None,

@@ -1,0 +1,206 @@
+//! Processes that are forked for one guest each, from one that was confined for that purpose: a zygote.
+//!
+//! What guests of one kind have in common is put up once, in the zygote: identity, file system, network, limits. It keeps the capabilities
+//! that it has in its own user namespace, since it makes further ones; so it runs no code but ours. Each child is in namespaces of
+//! its own from its first instruction on ([`Cell::fork`]), and puts up the rest by itself ([`Cell::close`]) before it runs anything else.
+//!
+//! | wall | the zygote's | the child's own |
+//! |---|---|---|
+//! | identity | nobody's | nobody's, in a user namespace in which there is no one else |
+//! | network, host | one empty namespace each | |
+//! | mounts, ipc, processes | an empty root with what is granted | a copy, with an empty folder of its own; queues; only its own processes |
+//! | limits | of size, memory, time, files | of threads |
+//! | capabilities, Landlock, seccomp | | none; what is granted; what such a guest needs |
+
+use crate::{
+    ConfineError, Confinement, Folder, Instruction, Processes, Report, Wall, bpf, capability,
+    fence::Fence,
+    filter,
+    grants::Grants,
+    limit::{self, check},
+    namespace,
+    root::NewRoot,
+    seconds,
+};
+use rustix::{
+    fs::{Mode, OFlags, open, openat},
+    io::write,
+    process::{DumpableBehavior, Resource, getgid, getppid, getuid, set_dumpable_behavior},
+};
+use std::{
+    ffi::CString,
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    path::PathBuf,
+    time::Duration,
+};
+
+/// What guests of a zygote may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guests {
+    /// Compute in the memory that they have, and leave: no system call but the one that ends them.
+    Pure,
+    /// Run programs, each guest for itself.
+    Programs {
+        /// A folder that each guest has for itself: an empty file system in memory of so many bytes, which goes with the guest.
+        scratch: Option<(PathBuf, u64)>,
+    },
+}
+
+/// What is left to put up for each child of a zygote. See the module.
+pub struct Cell {
+    guests: Guests,
+    fence: Fence,
+    filter: Vec<Instruction>,
+    threads: u64,
+    processor: Option<Duration>,
+    /// `/proc`, which is nowhere to be found any more. For children to write down who they are.
+    processes: OwnedFd,
+    /// How: a file of theirs, and what goes into it.
+    identity: [(&'static str, String); 3],
+    /// What a child's own folder is mounted with.
+    scratch: Option<(CString, CString)>,
+    /// The same.
+    own: Vec<Folder>,
+}
+
+/// The namespaces that each child has for itself.
+const OWN: libc::c_int = libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNS;
+
+impl Confinement {
+    /// Confines this process for good, so far that it can fork guests. It must have one thread, and it ends with the thread that started it.
+    ///
+    /// All that a zygote and its children put up is demanded: [`ConfineError::Missing`] says what this host lacks.
+    pub fn enter_to_fork(mut self, guests: Guests) -> Result<Cell, ConfineError> {
+        limit::check_alone()?;
+        let missing = |wall| {
+            move |reason: io::Error| ConfineError::Missing {
+                wall,
+                reason: reason.to_string(),
+            }
+        };
+        let mut report = Report::default();
+        let parent = getppid();
+        let _ = namespace::die_with_parent();
+        let _ = limit::close_on_exec();
+        self.processes = match guests {
+            Guests::Pure => Processes::None,
+            Guests::Programs { .. } => Processes::Children,
+        };
+        let given = self.write.clone();
+        if let Guests::Programs { scratch: Some((path, _)) } = &guests {
+            self.write.push(Folder {
+                path: path.clone(),
+                in_memory: Some(0),
+            });
+        }
+        let grants = Grants::find(&self).map_err(ConfineError::Grants)?;
+        let (root, fence) = (NewRoot::of(&grants), Fence::of(&grants));
+        drop(grants);
+        report.put(Wall::Identity, namespace::give_root_up(&given));
+        let mounts = namespace::separate(&mut report, Processes::None);
+        let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let processes = open("/proc", folder, Mode::empty())
+            .map_err(|error| missing(Wall::Processes)(error.into()))?;
+        report.put(Wall::Mounts, mounts.and_then(|()| root.enter()));
+        if let Some((wall, reason)) = report.missing().next() {
+            return Err(missing(wall)(io::Error::other(reason.to_string())));
+        }
+        // Time is counted for each child from its beginning; the zygote lives for as long as it is wanted.
+        let processor = self.limits.processor.take();
+        self.limits.set(false)?;
+        let fence = fence.map_err(missing(Wall::Files))?;
+        let filter = match guests {
+            Guests::Pure => filter::leave(),
+            Guests::Programs { .. } => filter::build(self.processes, true),
+        };
+        let filter = filter.map_err(missing(Wall::Calls))?;
+        capability::no_new().map_err(missing(Wall::Capabilities))?;
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)
+            .map_err(|error| missing(Wall::Capabilities)(error.into()))?;
+        // Again, since becoming somebody else has cleared it.
+        namespace::die_with(parent)?;
+
+        let (user, group) = (getuid().as_raw(), getgid().as_raw());
+        let scratch = match &guests {
+            Guests::Programs {
+                scratch: Some((path, bytes)),
+            } => {
+                let path = CString::new(path.as_os_str().as_bytes());
+                let options = CString::new(format!("mode=700,size={bytes},nr_inodes=4096"));
+                path.ok().zip(options.ok())
+            }
+            _ => None,
+        };
+        Ok(Cell {
+            fence,
+            filter,
+            threads: self.limits.threads,
+            processor,
+            processes,
+            identity: [
+                ("self/setgroups", "deny".to_owned()),
+                ("self/uid_map", format!("{user} {user} 1")),
+                ("self/gid_map", format!("{group} {group} 1")),
+            ],
+            scratch,
+            own: self.write.split_off(given.len()),
+            guests,
+        })
+    }
+}
+
+impl Cell {
+    /// Forks a guest: its number, or `None` in the guest, which is in namespaces of its own and calls [`Cell::close`].
+    ///
+    /// This process must have one thread. The guest ends with it.
+    pub fn fork(&self) -> io::Result<Option<libc::pid_t>> {
+        // SAFETY: without a stack of its own and without shared memory this is a fork; the process has one thread, so no lock is held by another.
+        let child = unsafe { libc::syscall(libc::SYS_clone, OWN | libc::SIGCHLD, 0, 0, 0, 0) };
+        check(child)?;
+        Ok((child != 0).then_some(child as libc::pid_t))
+    }
+
+    /// Puts up what is left, for good. A pure guest still has to put up [`Cell::filter`], since it cannot do anything afterwards.
+    pub fn close(&self) -> io::Result<()> {
+        namespace::die_with_parent()?;
+        if let Guests::Programs { .. } = self.guests {
+            set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+            for (file, text) in &self.identity {
+                let file = openat(&self.processes, *file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+                write(file, text.as_bytes())?;
+            }
+        }
+        if let Some((path, options)) = &self.scratch {
+            let unused = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+            let kind = c"tmpfs";
+            // SAFETY: each pointer is that of a string that ends with a zero and outlives the call.
+            check(unsafe {
+                libc::mount(
+                    kind.as_ptr(),
+                    path.as_ptr(),
+                    kind.as_ptr(),
+                    unused,
+                    options.as_ptr().cast(),
+                )
+                .into()
+            })?;
+        }
+        capability::drop_now()?;
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+        self.fence.try_clone()?.put_up(&self.own)?;
+        limit::lower(Resource::Nproc, self.threads)?;
+        if let Some(time) = self.processor {
+            limit::lower(Resource::Cpu, seconds(time))?;
+        }
+        if let Guests::Programs { .. } = self.guests {
+            bpf::apply(&self.filter)?;
+        }
+        Ok(())
+    }
+
+    /// What a pure guest puts up last: after it nothing is left but to leave.
+    pub fn filter(&self) -> &[Instruction] {
+        &self.filter
+    }
+}

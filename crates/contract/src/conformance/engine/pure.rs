@@ -1,0 +1,229 @@
+//! Pure functions that have their sets in their memory, and NaNs, which are the same on every engine.
+
+use super::{MEMORY, RESPONSE_BODY, answer, fault, grant, serve, ticking};
+use crate::{
+    CodeKind, Engine, Fault, Grant, Image, PrepareError, Protocol,
+    conformance::guest::{compile_as, load, wasm},
+};
+use std::sync::Arc;
+
+/// A grant of a pure function with the input sets `a` and `b` and the output sets `x` and `y`.
+fn pure() -> Grant {
+    let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    Grant {
+        protocol: Protocol::Pure {
+            inputs: names(["a", "b"]),
+            outputs: names(["x", "y"]),
+            content_type: "text/plain".into(),
+        },
+        ..grant()
+    }
+}
+
+fn image(engine: &dyn Engine, text: &str) -> Arc<dyn Image> {
+    let artefact = compile_as(engine, CodeKind::PureWasm, &wasm(text))
+        .unwrap_or_else(|error| panic!("compiling failed: {error}\n{text}"));
+    load(engine, &artefact).unwrap_or_else(|error| panic!("loading failed: {error}"))
+}
+
+/// A function with its structure at 64, whose `_start` is this.
+fn module(memory: &str, body: &str) -> String {
+    format!(
+        r#"(module {memory}
+            (global (export "__dandelion_system_data") i32 (i32.const 64))
+            (func $heap (result i32) (i32.load (i32.const 68)))
+            (func $end (result i32) (i32.load (i32.const 72)))
+            (func $input (result i32) (i32.load (i32.const 92)))
+            ;; Leaves one item in `x`, called as the first input is.
+            (func $give (param $data i32) (param $length i32)
+                (memory.copy (call $heap) (call $input) (i32.const 20))
+                (i32.store offset=8 (call $heap) (local.get $data))
+                (i32.store offset=12 (call $heap) (local.get $length))
+                (i32.store offset=20 (i32.load (i32.const 88)) (i32.const 1))
+                (i32.store offset=32 (i32.load (i32.const 88)) (i32.const 1))
+                (i32.store (i32.const 96) (call $heap))
+                (i32.store (i32.const 64) (i32.const 0)))
+            (func (export "_start") {body}))"#
+    )
+}
+
+const OWN: &str = r#"(memory (export "memory") 1)"#;
+
+/// Its inputs lie in a larger memory than it was linked with, and its outputs are taken from there.
+pub fn a_pure_function_has_its_sets_in_its_memory(engine: &dyn Engine) {
+    let given = "(call $give (i32.load offset=8 (call $input)) (i32.load offset=12 (call $input)))";
+    for memory in [OWN, r#"(import "env" "memory" (memory 1))"#] {
+        let image = image(engine, &module(memory, given));
+        let grant = pure();
+        ticking(engine, || {
+            for length in [1, 5, 70_000, 1_000_000, 3] {
+                let body = "x".repeat(length);
+                assert_eq!(answer(&image, &grant, body.as_bytes()), body);
+            }
+        });
+    }
+    // What else it finds: two sets in and out, the first of one item called `body`, and aligned data.
+    let facts = "(local $ok i32)
+        (local.set $ok (i32.eq (i32.load (i32.const 64)) (i32.const 256)))
+        (local.set $ok (i32.and (local.get $ok) (i32.eq (i32.load (i32.const 76)) (i32.const 2))))
+        (local.set $ok (i32.and (local.get $ok) (i32.eq (i32.load (i32.const 84)) (i32.const 2))))
+        (local.set $ok (i32.and (local.get $ok) (i32.eq (i32.load offset=8 (i32.load (i32.const 80))) (i32.const 0))))
+        (local.set $ok (i32.and (local.get $ok) (i32.eq (i32.load offset=20 (i32.load (i32.const 80))) (i32.const 1))))
+        (local.set $ok (i32.and (local.get $ok) (i32.eq (i32.load offset=32 (i32.load (i32.const 80))) (i32.const 1))))
+        (local.set $ok (i32.and (local.get $ok) (i32.eq (i32.load (i32.load (call $input))) (i32.const 0x79646f62))))
+        (local.set $ok (i32.and (local.get $ok) (i32.eqz (i32.and (i32.load offset=8 (call $input)) (i32.const 15)))))
+        (local.set $ok (i32.and (local.get $ok) (i32.eq (call $end) (i32.shl (memory.size) (i32.const 16)))))
+        (local.set $ok (i32.and (local.get $ok) (i32.eq (call $end) (i32.const 4194304))))
+        (i32.store8 (i32.const 1000) (i32.add (i32.const 48) (local.get $ok)))
+        (call $give (i32.const 1000) (i32.const 1))";
+    let image = image(engine, &module(OWN, facts));
+    ticking(engine, || assert_eq!(answer(&image, &pure(), b"some"), "1"));
+}
+
+/// Nothing of a request is left for the next, wherever it was.
+pub fn a_memory_with_sets_is_fresh(engine: &dyn Engine) {
+    // Counts at places of its own memory, of its inputs' and of its heap, and shows the counts.
+    let count = |at: &str, to: u32| {
+        format!(
+            "(i32.store8 (i32.const {to}) (i32.add (i32.const 48) (i32.load8_u {at})))
+            (i32.store8 {at} (i32.add (i32.load8_u {at}) (i32.const 1)))"
+        )
+    };
+    let places = [
+        "(i32.const 2000)",
+        "(i32.const 65535)",
+        "(i32.add (call $heap) (i32.const 100))",
+        "(i32.add (call $heap) (i32.const 1500000))",
+        "(i32.sub (call $end) (i32.const 1))",
+    ];
+    let counts: String = places.iter().zip(1000..).map(|(at, to)| count(at, to)).collect();
+    let image = image(engine, &module(OWN, &format!("{counts} (call $give (i32.const 1000) (i32.const 5))")));
+    let (small, mut large) = (pure(), pure());
+    large.limits.memory.0 *= 2;
+    ticking(engine, || {
+        for round in 0..30_usize {
+            let body = vec![b'7'; [1, 300_000, 10, 2_000_000][round % 4]];
+            let grant = if round % 7 == 3 { &large } else { &small };
+            assert_eq!(answer(&image, grant, &body), "00000", "in round {round}");
+        }
+    });
+}
+
+/// Whatever it leaves behind is its outputs, or its own fault.
+pub fn a_hostile_structure_is_a_fault(engine: &dyn Engine) {
+    let said = |body: &str| {
+        let image = image(engine, &module(OWN, body));
+        ticking(engine, || fault(&image, &pure(), b"x"))
+    };
+    let bad = |body: &str, why: &str| match said(body) {
+        Fault::BadOutput { reason } => assert!(reason.contains(why), "{body}: {reason}"),
+        other => panic!("{body} should be a bad output, but: {other}"),
+    };
+    let give = "(call $give (i32.const 1000) (i32.const 1))";
+    let after = |change: &str| format!("{give} {change}");
+    assert_eq!(said("(i32.store (i32.const 64) (i32.const 7))"), Fault::Exit { code: 7 });
+    assert_eq!(said("(i32.store (i32.const 64) (i32.const -1))"), Fault::Exit { code: -1 });
+    bad("", "no exit code");
+    bad(&after("(i32.store (i32.const 84) (i32.const 1))"), "1 output sets in place of 2");
+    bad(&after("(i32.store (i32.const 88) (i32.const -8))"), "outside its memory");
+    bad(&after("(i32.store (i32.const 96) (i32.const -8))"), "outside its memory");
+    bad(&after("(i32.store (call $heap) (i32.const -8))"), "name lies outside its memory");
+    bad(&after("(i32.store offset=4 (call $heap) (i32.const 0))"), "bad name");
+    bad(&after("(i32.store offset=8 (call $heap) (call $end))"), "data lies outside its memory");
+    bad(&after("(i32.store offset=12 (call $heap) (i32.const -1))"), "data lies outside its memory");
+    bad(&after("(i32.store offset=32 (i32.load (i32.const 88)) (i32.const 70000))"), "at most 65536");
+    let large = format!("(call $give (i32.const 0) (i32.add (i32.const {}) (i32.const 1)))", RESPONSE_BODY.0 / 2);
+    let image_of_large = image(engine, &module(OWN, &large));
+    let mut grant = pure();
+    grant.limits.response_body.0 = RESPONSE_BODY.0 / 2;
+    let limit = grant.limits.response_body;
+    ticking(engine, || {
+        assert_eq!(fault(&image_of_large, &grant, b"x"), Fault::OutputTooLarge { limit });
+    });
+    match said("unreachable") {
+        Fault::Trap { .. } => {}
+        other => panic!("it should trap, but: {other}"),
+    }
+}
+
+/// Inputs that do not fit in the memory that it may have.
+pub fn inputs_beyond_the_limit_are_refused(engine: &dyn Engine) {
+    let image = image(engine, &module(OWN, "(call $give (i32.const 1000) (i32.const 1))"));
+    let (grant, large) = (pure(), vec![0; MEMORY.bytes() - 65_536]);
+    ticking(engine, || {
+        match fault(&image, &grant, &large) {
+            Fault::OutOfMemory { limit, reason } => {
+                assert_eq!(limit, MEMORY);
+                assert!(reason.contains("take"), "{reason}");
+            }
+            other => panic!("it should be out of memory, but: {other}"),
+        }
+        let (ended, text) = serve(&image, &grant, &large[..large.len() - 10_000]);
+        assert!(ended.is_ok() && text == "\0", "{ended:?}");
+    });
+}
+
+/// What has no place for its sets is refused before it runs.
+pub fn a_structure_without_a_place_is_refused(engine: &dyn Engine) {
+    let refused = |text: &str, named: &str| match compile_as(engine, CodeKind::PureWasm, &wasm(text)) {
+        Err(PrepareError::Unsupported(reason)) => assert!(reason.contains(named), "{reason}"),
+        other => panic!("{text} should be unsupported, but: {:?}", other.map(|artefact| artefact.len())),
+    };
+    refused(&module(r#"(memory (export "memory") 1 1)"#, ""), "cannot grow");
+    refused(&module(r#"(memory (export "memory") 0)"#, ""), "outside its memory");
+    refused(&module(r#"(import "env" "f" (func)) (memory (export "memory") 1)"#, ""), "imports `env.f`");
+    refused("(component)", "component");
+}
+
+/// The bits of NaNs do not depend on the processor, on the order of operands, or on the compiler.
+pub fn nans_are_canonical(engine: &dyn Engine) {
+    // Of the input's two bytes, which are zeros, makes NaNs in many ways, and shows their bits.
+    let store = |at: u32, value: &str| format!("(f64.store (i32.const {at}) {value})");
+    let divide = "(f64.div (local.get $zero) (local.get $zero))";
+    let negative = "(f64.div (f64.neg (local.get $zero)) (local.get $zero))";
+    let values = [
+        divide.to_owned(),
+        negative.to_owned(),
+        format!("(f64.add {divide} (f64.neg {divide}))"),
+        format!("(f64.add (f64.reinterpret_i64 (i64.const -1)) {divide})"),
+        format!("(f64.add {divide} (f64.reinterpret_i64 (i64.const -1)))"),
+        "(f64.sqrt (f64.sub (local.get $zero) (f64.const 1)))".to_owned(),
+        "(f64.sub (f64.const inf) (f64.div (f64.const 1) (local.get $zero)))".to_owned(),
+        format!("(f64.min (f64.const -nan:0x8000000000123) {divide})"),
+        "(f64.promote_f32 (f32.demote_f64 (f64.reinterpret_i64 (i64.const -5))))".to_owned(),
+        "(f64.floor (f64.reinterpret_i64 (i64.const -5)))".to_owned(),
+    ];
+    let stores: String = values
+        .iter()
+        .zip((1000..).step_by(8))
+        .map(|(value, at)| store(at, value))
+        .collect();
+    let length = values.len() * 8;
+    let body = format!(
+        "(local $zero f64)
+        (local.set $zero (f64.convert_i32_u (i32.load8_u (i32.load offset=8 (call $input)))))
+        {stores}
+        ;; By other ways than a store, all of which leave nothing where they see what they should.
+        (i64.store (i32.const {vector}) (i64.xor (i64.const 0x7ff8000000000000) (i64.reinterpret_f64 {negative})))
+        (v128.store (i32.const {}) (v128.xor (v128.const i64x2 0x7ff8000000000000 0x7ff8000000000000)
+            (f64x2.div (f64x2.splat (local.get $zero)) (f64x2.splat (f64.neg (local.get $zero))))))
+        (f64.store (i32.const {}) (f64.sub (f64.const 1) (f64.copysign (f64.const 1) {negative})))
+        (call $give (i32.const 1000) (i32.const {whole}))",
+        1000 + length + 8,
+        1000 + length + 24,
+        vector = 1000 + length,
+        whole = length + 32,
+    );
+    let image = image(engine, &module(OWN, &body));
+    let expected = [
+        0x7ff8_0000_0000_0000_u64.to_le_bytes().repeat(values.len()),
+        vec![0; 32],
+    ]
+    .concat();
+    ticking(engine, || {
+        let mut running = super::Running::spawn(&image, &pure(), b"\0\0");
+        running.finish().expect("it answers");
+        let seen = running.said().record().body.clone();
+        assert_eq!(seen, expected, "{seen:x?}");
+    });
+}

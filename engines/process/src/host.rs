@@ -1,0 +1,371 @@
+//! The node's end: the spawner, its zygotes, and the thread that listens to them.
+
+use crate::{
+    Options, SPAWNER,
+    wire::{self, End, Id, News, Order},
+    zygote::Setup,
+};
+use fresh::{Place, Places};
+use parking_lot::Mutex;
+use rustix::{
+    event::epoll,
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+};
+use slab::Slab;
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+    thread,
+    time::Instant,
+};
+
+/// What all images share.
+pub(crate) struct Host {
+    program: PathBuf,
+    places: Arc<Places>,
+    spawner: Mutex<Option<Spawner>>,
+    listener: Arc<Listener>,
+}
+
+struct Spawner {
+    socket: OwnedFd,
+    process: Child,
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        // Its socket closes, and it ends by itself; what is left is to bury it. It runs nothing of anybody's, so it does not tarry.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        let _ = self.process.wait();
+    }
+}
+
+impl Host {
+    pub(crate) fn new(options: &Options) -> io::Result<Arc<Self>> {
+        let listener = Arc::new(Listener {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            zygotes: Mutex::default(),
+        });
+        let listening = listener.clone();
+        thread::Builder::new()
+            .name("processes".to_owned())
+            .spawn(move || listening.listen())?;
+        Ok(Arc::new(Self {
+            program: options.program.clone(),
+            places: Places::new(options.sandboxes, None, Arc::default()),
+            spawner: Mutex::default(),
+            listener,
+        }))
+    }
+
+    pub(crate) fn places(&self) -> &Arc<Places> {
+        &self.places
+    }
+
+    /// A zygote that is about to confine itself. `Err` says why there is none.
+    pub(crate) fn zygote(&self, setup: &Setup, executable: &OwnedFd) -> Result<Arc<Zygote>, String> {
+        let setup = serde_json::to_vec(setup).map_err(|error| error.to_string())?;
+        let (ours, theirs) = pair().map_err(|error| format!("there is no socket for a zygote: {error}"))?;
+        rustix::io::ioctl_fionbio(&ours, true).map_err(|error| error.to_string())?;
+        let descriptors = [theirs.as_fd(), executable.as_fd()];
+        let mut spawner = self.spawner.lock();
+        let mut sent = Err(Errno::PIPE);
+        if let Some(spawner) = &*spawner {
+            sent = wire::send(&spawner.socket, &[&setup], &descriptors);
+        }
+        if sent == Err(Errno::PIPE) || sent == Err(Errno::CONNRESET) {
+            *spawner = None;
+            let new = self.start().map_err(|error| {
+                format!(
+                    "the spawner cannot be started ({}): {error}",
+                    self.program.display()
+                )
+            })?;
+            sent = wire::send(&new.socket, &[&setup], &descriptors);
+            *spawner = Some(new);
+        }
+        sent.map_err(|error| format!("the spawner takes no orders: {error}"))?;
+        let zygote = Arc::new(Zygote {
+            socket: ours,
+            gone: AtomicBool::new(false),
+            state: Mutex::default(),
+        });
+        self.listener
+            .add(&zygote)
+            .map_err(|error| format!("cannot listen to a zygote: {error}"))?;
+        Ok(zygote)
+    }
+
+    fn start(&self) -> io::Result<Spawner> {
+        let (ours, theirs) = pair()?;
+        let process = Command::new(&self.program)
+            .arg(SPAWNER)
+            .env_clear()
+            // The kernel writes to a place of each thread's, if it is told of one, which a pure guest has no longer.
+            .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Spawner {
+            socket: ours,
+            process,
+        })
+    }
+}
+
+fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// How a guest stands, for its sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Its order is on its way.
+    Ordered,
+    /// It runs.
+    Begun {
+        /// Its process's number.
+        process: i32,
+        /// When the node heard of it.
+        at: Instant,
+    },
+    /// It has ended, and nothing of it is left.
+    Ended(End),
+    /// It never began, or its zygote has ended and it with that.
+    Lost(String),
+}
+
+struct Guest {
+    standing: Standing,
+    waker: Option<Waker>,
+    /// Nobody waits for it any more. Its place is free once nothing of it is left.
+    abandoned: Option<Place>,
+}
+
+/// The node's end of a zygote.
+pub(crate) struct Zygote {
+    socket: OwnedFd,
+    gone: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    guests: Slab<Guest>,
+    /// Guests that are to be ended once the socket takes that.
+    to_end: VecDeque<Id>,
+    /// Why it has gone, in its own words.
+    reason: Option<String>,
+}
+
+impl Zygote {
+    /// Whether it has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Orders a guest, with the words of a program. `None` while the socket is full.
+    pub(crate) fn order(
+        &self,
+        order: impl FnOnce(Id) -> [u8; 9],
+        text: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        waker: &Waker,
+    ) -> Option<Id> {
+        let mut state = self.state.lock();
+        let guest = Guest {
+            standing: Standing::Ordered,
+            waker: Some(waker.clone()),
+            abandoned: None,
+        };
+        let id = state.guests.insert(guest);
+        match wire::send(&self.socket, &[&order(id as Id), text], descriptors) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => {
+                state.guests.remove(id);
+                return None;
+            }
+            Err(error) => {
+                let lost = state
+                    .reason
+                    .clone()
+                    .unwrap_or_else(|| format!("its zygote takes no orders: {error}"));
+                state.guests[id].standing = Standing::Lost(lost);
+            }
+        }
+        Some(id as Id)
+    }
+
+    /// How a guest stands; this waker is woken when that changes.
+    pub(crate) fn standing(&self, id: Id, waker: &Waker) -> Standing {
+        let mut state = self.state.lock();
+        let Some(guest) = state.guests.get_mut(id as usize) else {
+            return Standing::Lost("it was given up".to_owned());
+        };
+        match &mut guest.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        guest.standing.clone()
+    }
+
+    /// Its sandbox has gone: it ends, if it has not yet.
+    pub(crate) fn give_up(&self, id: Id, place: Place) {
+        let mut state = self.state.lock();
+        let Some(guest) = state.guests.get_mut(id as usize) else {
+            return;
+        };
+        guest.waker = None;
+        if let Standing::Ended(_) | Standing::Lost(_) = guest.standing {
+            state.guests.remove(id as usize);
+            return;
+        }
+        guest.abandoned = Some(place);
+        state.to_end.push_back(id);
+        self.send_ends(&mut state);
+    }
+
+    /// As many as the socket takes now. The listener sends the others.
+    fn send_ends(&self, state: &mut State) {
+        while let Some(id) = state.to_end.front() {
+            match wire::send(&self.socket, &[&Order::End(*id).head()], &[]) {
+                Err(Errno::AGAIN) => return,
+                // If it has gone, its guests have, too.
+                _ => state.to_end.pop_front(),
+            };
+        }
+    }
+
+    /// Takes in all that the zygote has said. `false` if it has gone.
+    fn hear(&self, buffer: &mut [u8]) -> bool {
+        loop {
+            let length = match wire::receive(&self.socket, buffer) {
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => continue,
+                Ok((0, _)) | Err(_) => return false,
+                Ok((length, _)) => length,
+            };
+            let packet = buffer.get(..length).unwrap_or_default();
+            match News::read(packet) {
+                Some(News::Ready) => {}
+                Some(News::Begun(id, process)) => {
+                    let at = Instant::now();
+                    self.tell(id, Standing::Begun { process, at });
+                }
+                Some(News::Failed(id, error)) => {
+                    let reason = io::Error::from_raw_os_error(error);
+                    self.tell(
+                        id,
+                        Standing::Lost(format!("its process cannot be made: {reason}")),
+                    );
+                }
+                Some(News::Ended(id, end)) => self.tell(id, Standing::Ended(end)),
+                None => {
+                    let reason = String::from_utf8_lossy(packet).into_owned();
+                    tracing::error!(reason, "a zygote has ended");
+                    self.state.lock().reason = Some(reason);
+                }
+            }
+        }
+        self.send_ends(&mut self.state.lock());
+        true
+    }
+
+    fn tell(&self, id: Id, standing: Standing) {
+        let mut state = self.state.lock();
+        let Some(guest) = state.guests.get_mut(id as usize) else {
+            return;
+        };
+        let over = matches!(standing, Standing::Ended(_) | Standing::Lost(_));
+        if over && guest.abandoned.is_some() {
+            state.guests.remove(id as usize);
+            return;
+        }
+        guest.standing = standing;
+        if over && let Some(waker) = guest.waker.take() {
+            drop(state);
+            waker.wake();
+        }
+    }
+
+    /// It has ended, and all of its guests with it.
+    fn lose(&self) {
+        self.gone.store(true, Ordering::Release);
+        let mut state = self.state.lock();
+        let reason = state
+            .reason
+            .clone()
+            .unwrap_or_else(|| "its zygote has ended".to_owned());
+        let mut wakers = Vec::new();
+        state.guests.retain(|_, guest| {
+            if guest.abandoned.is_some() {
+                return false;
+            }
+            if !matches!(guest.standing, Standing::Ended(_)) {
+                guest.standing = Standing::Lost(reason.clone());
+            }
+            wakers.extend(guest.waker.take());
+            true
+        });
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Listens to all zygotes.
+struct Listener {
+    epoll: OwnedFd,
+    /// By their sockets.
+    zygotes: Mutex<HashMap<u64, Weak<Zygote>>>,
+}
+
+impl Listener {
+    fn add(&self, zygote: &Arc<Zygote>) -> rustix::io::Result<()> {
+        let key = zygote.socket.as_raw_fd() as u64;
+        self.zygotes.lock().insert(key, Arc::downgrade(zygote));
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, &zygote.socket, epoll::EventData::new_u64(key), flags)
+    }
+
+    fn listen(&self) {
+        let mut events = Vec::with_capacity(64);
+        let mut buffer = vec![0; 4096];
+        loop {
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "nobody listens to processes any more");
+                    return;
+                }
+            }
+            for event in &events {
+                let key = event.data.u64();
+                let zygote = self.zygotes.lock().get(&key).and_then(Weak::upgrade);
+                let heard = zygote.as_ref().is_some_and(|zygote| zygote.hear(&mut buffer));
+                if let (false, Some(zygote)) = (heard, &zygote) {
+                    let _ = epoll::delete(&self.epoll, &zygote.socket);
+                    zygote.lose();
+                }
+                if !heard {
+                    self.zygotes.lock().remove(&key);
+                }
+            }
+        }
+    }
+}

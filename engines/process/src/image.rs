@@ -1,0 +1,192 @@
+//! Images: an executable that has been checked, and its zygote.
+//!
+//! An artefact is the executable as it was uploaded, then what [`executable`](crate::executable) says of it in JSON, then the length of that in 8
+//! bytes and [`MAGIC`]: so what is mapped of it lies where the executable says.
+
+use crate::{
+    executable::{self, Executable, Layout},
+    host::{Host, Zygote},
+    libraries,
+    sandbox::Running,
+    zygote::Setup,
+};
+use contract::{Artefact, ByteSize, Grant, Image, Input, Limits, PrepareError, Protocol, Sandbox, SpawnError};
+use parking_lot::Mutex;
+use ring::Region;
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open};
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::{AsRawFd as _, OwnedFd},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+/// Changes with the format.
+const MAGIC: [u8; 8] = *b"pondelf1";
+
+/// Where a program finds an empty folder of its own.
+const SCRATCH: &str = "/tmp";
+
+/// An artefact's bytes.
+pub(crate) fn check(code: &[u8]) -> Result<Vec<u8>, PrepareError> {
+    let executable = executable::read(code)?;
+    if let Err(reason) = libraries::needed(&executable) {
+        return Err(PrepareError::Unsupported(reason));
+    }
+    let about =
+        serde_json::to_vec(&executable).map_err(|error| PrepareError::Compiler(error.to_string()))?;
+    let length = (about.len() as u64).to_le_bytes();
+    Ok([code, &about, &length, &MAGIC].concat())
+}
+
+fn read(mut file: &File) -> Result<(Vec<u8>, Executable), String> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    let cut = || "it is cut off".to_owned();
+    let (rest, magic) = bytes.split_last_chunk::<8>().ok_or_else(cut)?;
+    if *magic != MAGIC {
+        return Err("it is of another format".to_owned());
+    }
+    let (rest, length) = rest.split_last_chunk::<8>().ok_or_else(cut)?;
+    let length = u64::from_le_bytes(*length) as usize;
+    let code = rest.len().checked_sub(length).ok_or_else(cut)?;
+    let executable = serde_json::from_slice(&rest[code..]).map_err(|error| error.to_string())?;
+    bytes.truncate(code);
+    Ok((bytes, executable))
+}
+
+/// See the module.
+pub(crate) struct Loaded {
+    host: Arc<Host>,
+    /// The executable in memory, which nobody can change any more.
+    file: OwnedFd,
+    /// The same, for what each pure guest gets of it.
+    code: Vec<u8>,
+    executable: Executable,
+    /// What a program needs of this host's files.
+    libraries: Vec<PathBuf>,
+    /// For each set of limits that it was asked for with; there is one, as a rule.
+    zygotes: Mutex<Vec<(Key, Arc<Zygote>)>>,
+}
+
+/// Guests of one zygote have the same limits and are of the same kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    pure: bool,
+    limits: Limits,
+}
+
+pub(crate) fn load(host: &Arc<Host>, artefact: &Artefact) -> Result<Arc<dyn Image>, PrepareError> {
+    let (code, executable) = read(&artefact.file).map_err(PrepareError::Artefact)?;
+    let libraries = libraries::needed(&executable).map_err(PrepareError::Unsupported)?;
+    let file = in_memory(&code)
+        .map_err(|error| PrepareError::Compiler(format!("there is no memory for the executable: {error}")))?;
+    Ok(Arc::new(Ready(Arc::new(Loaded {
+        host: host.clone(),
+        file,
+        code,
+        executable,
+        libraries,
+        zygotes: Mutex::default(),
+    }))))
+}
+
+/// A file that can be run, read and never changed.
+fn in_memory(code: &[u8]) -> std::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("millpond-executable", flags | MemfdFlags::EXEC)
+        // Before Linux 6.3 all can be run.
+        .or_else(|_| memfd_create("millpond-executable", flags))?;
+    let mut file = File::from(file);
+    file.write_all(code)?;
+    let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+    fcntl_add_seals(&file, all)?;
+    // What is open for writing cannot be run.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+impl Loaded {
+    fn zygote(&self, key: Key) -> Result<Arc<Zygote>, String> {
+        let mut zygotes = self.zygotes.lock();
+        zygotes.retain(|(_, zygote)| !zygote.is_gone());
+        if let Some((_, zygote)) = zygotes.iter().find(|(other, _)| *other == key) {
+            return Ok(zygote.clone());
+        }
+        let pure = match (&self.executable.pure, key.pure) {
+            (Ok(layout), true) => Some((layout.clone(), key.limits.memory.0)),
+            _ => None,
+        };
+        let memory = key.limits.memory.0;
+        let setup = Setup {
+            execute: if pure.is_some() { Vec::new() } else { self.libraries.clone() },
+            scratch: Some((SCRATCH.into(), memory)),
+            memory,
+            file_size: memory.max(key.limits.response_body.0.saturating_add(1 << 20)),
+            threads: 64,
+            // The sandbox looks at the time, too, and sees more of it than whole seconds.
+            processor: key.limits.cpu_time + Duration::from_secs(1),
+            pure,
+        };
+        let zygote = self.host.zygote(&setup, &self.file)?;
+        zygotes.push((key, zygote.clone()));
+        Ok(zygote)
+    }
+
+    /// How its pure guests are laid out.
+    pub(crate) fn layout(&self) -> Option<&Layout> {
+        self.executable.pure.as_ref().ok()
+    }
+
+    /// The memory of a pure guest before it has any inputs.
+    pub(crate) fn region(&self, layout: &Layout, memory: ByteSize) -> rustix::io::Result<Region> {
+        let mut region = Region::new(crate::page::up(memory.0) as usize)?;
+        let bytes = region.bytes_mut();
+        for segment in layout.segments.iter().filter(|segment| segment.write) {
+            let from = segment.offset as usize..(segment.offset + segment.filled) as usize;
+            let to = (segment.address - layout.span.start) as usize;
+            if let (Some(from), Some(to)) = (
+                self.code.get(from),
+                bytes.get_mut(to..to + segment.filled as usize),
+            ) {
+                to.copy_from_slice(from);
+            }
+        }
+        Ok(region)
+    }
+}
+
+/// What the engine gives out.
+struct Ready(Arc<Loaded>);
+
+impl Image for Ready {
+    fn initial_memory(&self) -> ByteSize {
+        self.0.layout().map_or(ByteSize(0), |layout| {
+            ByteSize(layout.span.end - layout.span.start)
+        })
+    }
+
+    fn is_pure(&self) -> bool {
+        self.0.executable.pure.is_ok()
+    }
+
+    fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
+        let Some(place) = self.0.host.places().take(1) else {
+            return Err(SpawnError::Exhausted(input));
+        };
+        let key = Key {
+            pure: matches!(grant.protocol, Protocol::Pure { .. }),
+            limits: grant.limits,
+        };
+        if let (true, Err(reason)) = (key.pure, &self.0.executable.pure) {
+            return Err(SpawnError::Failed {
+                reason: format!("it is no pure function: {reason}"),
+            });
+        }
+        let zygote = self.0.zygote(key).map_err(|reason| SpawnError::Failed { reason })?;
+        let sandbox = Running::new(self.0.clone(), zygote, grant.clone(), input, place);
+        Ok(Box::new(sandbox))
+    }
+}

@@ -1,0 +1,134 @@
+//! The engine of native executables: a process for each request, which is forked from a zygote that is confined already.
+//!
+//! ```text
+//! node ──starts──▶ spawner ──forks──▶ zygote of an image ──forks──▶ guest, in namespaces of its own
+//!   │                                     │  ▲                        │
+//!   └───────────── orders, news ──────────┘  └──── its end ───────────┘
+//!   └───────────────────── a region, or files in memory ──────────────┘
+//! ```
+//!
+//! A guest is one of two kinds ([`executable`]):
+//!
+//! - A **pure function**: a static executable that defines `__dandelion_system_data`. Its inputs lie in its memory before its first
+//!   instruction, its outputs are taken from there when it has ended, and it can do nothing else ([`pure_guest`]).
+//! - A **program**: any other. It is started as usual, with the request as its standard input and environment and its standard output as the
+//!   response (the same as a command of WASI 0.1), in an empty file system that holds itself, the libraries it asks for, and an empty
+//!   folder `/tmp`.
+//!
+//! A core never waits for a process: it writes an order, and is woken by a thread that listens to all zygotes ([`host`]). Processes are the kernel's to
+//! schedule and to preempt.
+
+mod executable;
+mod host;
+mod image;
+mod libraries;
+mod page;
+mod pure_guest;
+mod sandbox;
+mod wire;
+mod zygote;
+
+use confine::{Support, Wall};
+use contract::{Artefact, Code, CoreId, Engine, Image, PrepareError};
+use host::Host;
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
+
+/// The argument with which an engine starts its own program as a spawner.
+const SPAWNER: &str = "spawn-guests";
+
+/// What the engine may use of the host.
+#[derive(Clone)]
+pub struct Options {
+    /// A program that calls [`answer`] first of all.
+    pub program: PathBuf,
+    /// Sandboxes alive at once.
+    pub sandboxes: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            // This very program, whatever has become of its file.
+            program: "/proc/self/exe".into(),
+            sandboxes: 256,
+        }
+    }
+}
+
+/// See the crate's introduction.
+pub struct Process {
+    host: Arc<Host>,
+}
+
+impl Process {
+    /// Starts the thread that listens; the first image starts the spawner.
+    ///
+    /// Fails if this host cannot confine such processes as [`confine::Support`] says.
+    pub fn new(options: &Options) -> Result<Self, PrepareError> {
+        let host = Host::new(options)
+            .map_err(|error| PrepareError::Compiler(format!("cannot listen to processes: {error}")))?;
+        Ok(Self { host })
+    }
+}
+
+impl Engine for Process {
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    fn fingerprint(&self) -> &str {
+        concat!("executables as they are, checked by ", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
+        image::check(code.bytes)
+    }
+
+    fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
+        image::load(&self.host, &artefact)
+    }
+
+    /// Nothing: the kernel preempts processes.
+    fn preempt(&self, _core: CoreId) {}
+}
+
+/// Whether this host has all that guests are kept in by. `Err` says what is missing: nothing runs with less.
+pub fn supported() -> Result<(), String> {
+    let support = Support::probe();
+    let missing: Vec<_> = WALLS
+        .into_iter()
+        .filter(|wall| !support.offers(*wall))
+        .map(Wall::name)
+        .collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("this host offers no {}", missing.join(", no ")))
+    }
+}
+
+/// What keeps a guest in.
+const WALLS: [Wall; 8] = [
+    Wall::User,
+    Wall::Network,
+    Wall::Ipc,
+    Wall::Host,
+    Wall::Processes,
+    Wall::Mounts,
+    Wall::Files,
+    Wall::Calls,
+];
+
+/// What the program does if its arguments say that an engine started it: to be called first of all, while there is one thread.
+pub fn answer(arguments: &[OsString]) -> Option<ExitCode> {
+    if arguments != [SPAWNER] {
+        return None;
+    }
+    Some(match zygote::spawner() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("millpond: {reason}");
+            ExitCode::FAILURE
+        }
+    })
+}

@@ -1,0 +1,265 @@
+//! Native guests on this engine. This program is the spawner, too, so it has a `main` of its own.
+
+use contract::{
+    ByteSize, Fault, Grant, Image, Protocol,
+    conformance::guest::{Running, compile, grant, load},
+};
+use millpond_engine_process::{Options, Process, answer};
+use std::{
+    env,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    process::{self, Command, ExitCode},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The guests and the engine.
+struct World {
+    engine: Process,
+    folder: tempfile::TempDir,
+}
+
+const FREESTANDING: &[&str] = &[
+    "-static",
+    "-no-pie",
+    "-nostdlib",
+    "-ffreestanding",
+    "-fno-stack-protector",
+    "-Wl,-z,separate-code",
+];
+
+impl World {
+    fn executable(&self, source: &str, options: &[&str]) -> Vec<u8> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests").join(source);
+        let output = self.folder.path().join("guest");
+        let done = Command::new("cc")
+            .args(["-O1", "-o"])
+            .arg(&output)
+            .arg(source)
+            .args(options)
+            .status()
+            .expect("there is a C compiler");
+        assert!(done.success());
+        std::fs::read(output).expect("it has made something")
+    }
+
+    fn image(&self, source: &str, options: &[&str]) -> Arc<dyn Image> {
+        let artefact = compile(&self.engine, &self.executable(source, options))
+            .unwrap_or_else(|error| panic!("{source} is not taken: {error}"));
+        load(&self.engine, &artefact).unwrap_or_else(|error| panic!("{source} does not load: {error}"))
+    }
+
+    fn pure(&self) -> Arc<dyn Image> {
+        self.image("pure.c", FREESTANDING)
+    }
+}
+
+fn pure_grant() -> Grant {
+    Grant {
+        protocol: Protocol::Pure {
+            inputs: vec!["in".into(), "none".into()],
+            outputs: vec!["out".into()],
+            content_type: "text/plain".into(),
+        },
+        ..grant()
+    }
+}
+
+fn run(image: &Arc<dyn Image>, grant: &Grant, body: &str) -> (Result<(), Fault>, String, String) {
+    let mut running = Running::spawn(image, grant, body.as_bytes());
+    let ended = running.finish().map(drop).map_err(|(fault, _)| fault);
+    let log = String::from_utf8_lossy(&running.said().record().log).into_owned();
+    (ended, running.said().text(), log)
+}
+
+fn a_program_is_a_command(world: &World) {
+    for options in [&[][..], &["-static"]] {
+        let image = world.image("program.c", options);
+        let grant = Grant {
+            arguments: vec!["more".into(), "words".into()],
+            environment: vec![("SETTING".into(), "value".into())],
+            ..grant()
+        };
+        for _ in 0..3 {
+            let (ended, said, log) = run(&image, &grant, "the body");
+            assert_eq!(ended, Ok(()), "{log}");
+            assert_eq!(said, "POST query=1 value\n[more][words]the body");
+            assert_eq!(log, "a line of log\n");
+        }
+    }
+}
+
+fn wish(world: &World, word: &str) -> (Result<(), Fault>, String, String) {
+    let image = world.image("program.c", &[]);
+    let grant = Grant {
+        arguments: vec![word.into()],
+        ..with(|limits| {
+            limits.memory = ByteSize::mib(64);
+            limits.cpu_time = Duration::from_millis(50);
+        })
+    };
+    run(&image, &grant, "")
+}
+
+fn with(change: impl FnOnce(&mut contract::Limits)) -> Grant {
+    let mut grant = grant();
+    change(&mut grant.limits);
+    grant
+}
+
+fn programs_fail_as_commands_do(world: &World) {
+    assert_eq!(wish(world, "exit").0, Err(Fault::Exit { code: 3 }));
+    let trap = |word: &str, reason: &str| match wish(world, word).0 {
+        Err(Fault::Trap { reason: found }) => assert!(found.contains(reason), "{word}: {found}"),
+        other => panic!("{word}: {other:?}"),
+    };
+    trap("abort", "or aborted");
+    trap("null", "memory that it does not have");
+    let limit = Duration::from_millis(50);
+    assert_eq!(wish(world, "spin").0, Err(Fault::CpuTime { limit }));
+    assert!(matches!(wish(world, "flood").0, Err(Fault::OutputTooLarge { .. })));
+}
+
+fn programs_are_kept_in_their_limits(world: &World) {
+    assert_eq!(wish(world, "allocate").1, "refused\n");
+    assert_eq!(wish(world, "children").1, "some\n");
+    for _ in 0..2 {
+        let (_, said, log) = wish(world, "scratch");
+        assert_eq!(said, "fresh\n", "{log}");
+    }
+}
+
+fn a_pure_function_gives_sets_for_sets(world: &World) {
+    let image = world.pure();
+    assert!(image.is_pure());
+    for _ in 0..3 {
+        let (ended, said, log) = run(&image, &pure_grant(), "some words");
+        assert_eq!((ended, &*said, &*log), (Ok(()), "SOME WORDS", ""));
+    }
+    let large = "x".repeat(1 << 20);
+    let (ended, said, _) = run(&image, &pure_grant(), &large);
+    assert_eq!(ended, Ok(()));
+    assert!(said == large.to_uppercase());
+    let (ended, _, _) = run(&image, &pure_grant(), &"x".repeat(5 << 20));
+    assert!(matches!(ended, Err(Fault::OutOfMemory { .. })), "{ended:?}");
+}
+
+fn pure_functions_fail_as_others_do(world: &World) {
+    let image = world.pure();
+    let mut grant = pure_grant();
+    grant.limits.cpu_time = Duration::from_millis(50);
+    let limit = grant.limits.cpu_time;
+    let fault = |wish: &str| run(&image, &grant, wish).0.expect_err(wish);
+    assert_eq!(fault("spin"), Fault::CpuTime { limit });
+    assert_eq!(fault("overflow"), Fault::StackOverflow);
+    assert_eq!(fault("exit"), Fault::Exit { code: 7 });
+    assert!(matches!(fault("silent"), Fault::BadOutput { .. }));
+    for (wish, reason) in [
+        ("null", "memory that it does not have"),
+        ("beyond", "memory that it does not have"),
+        ("code", "memory that it does not have"),
+        ("time", "memory that it does not have"),
+        ("call", "a system call"),
+        ("trap", "invalid instruction"),
+    ] {
+        match fault(wish) {
+            Fault::Trap { reason: found } => assert!(found.contains(reason), "{wish}: {found}"),
+            other => panic!("{wish}: {other:?}"),
+        }
+    }
+    assert!(matches!(fault("pointer"), Fault::BadOutput { .. }));
+}
+
+/// Every way out is shut, and said to be: it is refused, or who tries it is ended. A neighbour of the same zygote goes on.
+fn nobody_gets_out(world: &World) {
+    let image = world.image("hostile.c", &[]);
+    let grant = |arguments: Vec<String>| Grant {
+        arguments,
+        ..with(|limits| limits.memory = ByteSize::mib(64))
+    };
+    let (ended, ways, _) = run(&image, &grant(Vec::new()), "");
+    assert_eq!(ended, Ok(()));
+    assert!(ways.lines().count() >= 100, "{ways}");
+    let program = world.image("program.c", &[]);
+    let mut neighbour = Running::spawn(&program, &grant(vec!["wait".into()]), b"");
+    assert!(neighbour.turn().is_none());
+
+    let own = process::id().to_string();
+    let mut escaped = Vec::new();
+    for way in ways.lines() {
+        let (ended, said, _) = run(&image, &grant(vec![way.to_owned(), own.clone()]), "its input");
+        let outcome = match ended {
+            Ok(()) if said.starts_with("refused: ") => said.trim().to_owned(),
+            Err(Fault::Trap { reason }) => reason,
+            other => {
+                escaped.push(format!("{way}: {said} {other:?}"));
+                continue;
+            }
+        };
+        println!("{way}: {outcome}");
+    }
+    assert_eq!(escaped, Vec::<String>::new());
+    assert!(neighbour.turn().is_none(), "a neighbour was ended");
+    let (ended, _, _) = run(&image, &grant(vec!["write_after_the_end".into()]), "");
+    assert_eq!(ended, Ok(()));
+}
+
+/// A pure function has one system call, and the memory that it was given.
+fn a_pure_function_has_no_way_out(world: &World) {
+    let image = world.image("hostile_pure.c", FREESTANDING);
+    let end = |wish: String| run(&image, &pure_grant(), &wish).0;
+    let ended = |wish: String| end(wish.clone()).expect_err(&wish);
+    for number in (0..600).filter(|number| ![60, 231].contains(number)) {
+        match end(format!("c{number:x}")) {
+            Err(Fault::Trap { reason }) if reason.contains("a system call") => {}
+            // The kernel's own, for its probes of functions: no filter is asked, and a process without any gets an error or an end.
+            Ok(()) if number == 336 => {}
+            Err(Fault::Trap { reason }) if number == 335 && reason.contains("invalid instruction") => {}
+            other => panic!("{number}: {other:?}"),
+        }
+    }
+    // Where a process has its program, its heap, its libraries, its stack and the kernel's pages, as a rule; and beside what is the guest's.
+    let from = |begin: u64, step: i64| (0..16).map(move |times| begin.wrapping_add_signed(times * step));
+    let places = from(0x5500_0000_0000, 0x10_0000_0000)
+        .chain(from(0x7fff_ffff_e000, -0x1_0000))
+        .chain(from(0x7f00_0000_0000, 0x10_0000_0000))
+        .chain([0, 0x1000, 0x1000_0000_0000, 0x1000_0020_0000 + (1 << 20), 0xffff_ffff_ff60_0000]);
+    for place in places {
+        match ended(format!("r{place:x}")) {
+            Fault::StackOverflow => {}
+            Fault::Trap { reason } => assert!(reason.contains("memory that it does not have"), "{place:x}: {reason}"),
+            other => panic!("{place:x}: {other:?}"),
+        }
+    }
+    assert!(matches!(ended("i".into()), Fault::Trap { .. }));
+}
+
+const TESTS: &[(&str, fn(&World))] = &[
+    ("a_program_is_a_command", a_program_is_a_command),
+    ("programs_fail_as_commands_do", programs_fail_as_commands_do),
+    ("programs_are_kept_in_their_limits", programs_are_kept_in_their_limits),
+    ("a_pure_function_gives_sets_for_sets", a_pure_function_gives_sets_for_sets),
+    ("pure_functions_fail_as_others_do", pure_functions_fail_as_others_do),
+    ("nobody_gets_out", nobody_gets_out),
+    ("a_pure_function_has_no_way_out", a_pure_function_has_no_way_out),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = env::args_os().skip(1).collect();
+    if let Some(code) = answer(&arguments) {
+        return code;
+    }
+    let wanted = arguments.first().and_then(|word| word.to_str()).filter(|word| !word.starts_with('-'));
+    let world = World {
+        engine: Process::new(&Options::default()).expect("this host has what it takes"),
+        folder: tempfile::tempdir().expect("a folder can be made"),
+    };
+    let mut failed = 0;
+    for (name, test) in TESTS.iter().filter(|(name, _)| wanted.is_none_or(|word| name.contains(word))) {
+        let passed = catch_unwind(AssertUnwindSafe(|| test(&world))).is_ok();
+        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+        failed += u32::from(!passed);
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
