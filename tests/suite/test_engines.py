@@ -1,5 +1,6 @@
 """Engines that a manifest can name give the same answers, and the node changes from one to the other while a function is called."""
 
+import subprocess
 import threading
 
 import pytest
@@ -38,12 +39,33 @@ def vectors(example):
 
 
 @pytest.mark.limit(300)
-@pytest.mark.parametrize("engine", ["aot", "aot-software", *LONG * ["rwasm", "rwasm-mask"]])
+@pytest.mark.parametrize("engine", ["aot", "aot-software"])
 def test_the_examples_answer_byte_for_byte(node, engine):
     code = {name: (ROOT / "build" / "examples" / f"{name}.wasm").read_bytes() for name in EXAMPLES}
     settings = {"engine": engine, "memory": "256MiB"}
     app = node.deploy(f"examples-{engine}", {name: (wasm, settings) for name, wasm in code.items()})
     for name in EXAMPLES:
+        for given, expected in vectors(name):
+            answer = app.call(name, given)
+            assert answer.status == 200, (name, answer.body[:200])
+            assert answer.body == expected, name
+
+
+@pytest.mark.limit(300)
+@pytest.mark.parametrize("engine", ["rwasm", *LONG * ["rwasm-mask"]])
+def test_the_examples_in_c_do_so_without_simd(node, engine, tmp_path):
+    settings = {"engine": engine, "memory": "256MiB"}
+    vectorised = (ROOT / "build" / "examples" / "digits.wasm").read_bytes()
+    problem = node.try_deploy(f"simd-{engine}", {"digits": (vectorised, settings)}).problem(422, "code-refused")
+    assert "SIMD" in problem["detail"] and "-mno-simd128" in problem["detail"], problem
+    clang = "clang-22 --target=wasm32-wasi -Wno-deprecated -std=c11 -O3 -ffp-contract=off -Wl,--strip-all".split()
+    code = {}
+    for name in ("digits", "gps-ekf"):
+        out = tmp_path / f"{name}.wasm"
+        subprocess.run([*clang, f"{name}/{name}.c", "-o", out, "-lm"], cwd=ROOT / "examples", check=True)
+        code[name] = (out.read_bytes(), settings)
+    app = node.deploy(f"plain-{engine}", code)
+    for name in code:
         for given, expected in vectors(name):
             answer = app.call(name, given)
             assert answer.status == 200, (name, answer.body[:200])

@@ -1,6 +1,6 @@
 //! A function: its locals, blocks, branches and calls.
 
-use super::{cycles::Cycles, head, of_kind, pointer, rust, zero};
+use super::{cycles::Cycles, head, no_vectors, of_kind, pointer, rust, zero};
 use native::{Module, Refusal, layout::Builtin};
 use std::{
     fmt::{self, Write as _},
@@ -100,11 +100,7 @@ impl<'m, 'a> Function<'m, 'a> {
                 && !self.places(&operator)
                 && !self.numeric(&operator)
             {
-                let name = format!("{operator:?}");
-                let name = name.split(' ').next().unwrap_or_default();
-                return Err(Refusal::Unsupported(format!(
-                    "it uses {name}, which this engine does not run"
-                )));
+                return Err(unsupported(&operator));
             }
         }
         self.out.push_str("}\n");
@@ -440,5 +436,16 @@ impl<'m, 'a> Function<'m, 'a> {
         if answers {
             self.push(ValType::I32, format_args!("{slots}.get(0)"));
         }
+    }
+}
+
+/// What cannot be said without vectors is what compilers are told to use; all else was refused before.
+fn unsupported(operator: &Operator<'_>) -> Refusal {
+    const VECTORS: [&str; 7] = ["V128", "I8x16", "I16x8", "I32x4", "I64x2", "F32x4", "F64x2"];
+    let name = format!("{operator:?}");
+    let name = name.split(' ').next().unwrap_or_default();
+    match VECTORS.iter().any(|kind| name.starts_with(kind)) {
+        true => no_vectors(),
+        false => Refusal::Unsupported(format!("it uses {name}, which this engine does not run")),
     }
 }

@@ -146,9 +146,7 @@ fn refuse(module: &Module<'_>) -> Result<(), Refusal> {
             .iter()
             .any(|global| global.kind.content_type == ValType::V128)
     {
-        return Err(Refusal::Unsupported(
-            "it uses SIMD, which this engine does not run".into(),
-        ));
+        return Err(no_vectors());
     }
     match module.tail_calls {
         true => Err(Refusal::Unsupported(
@@ -156,6 +154,12 @@ fn refuse(module: &Module<'_>) -> Result<(), Refusal> {
         )),
         false => Ok(()),
     }
+}
+
+fn no_vectors() -> Refusal {
+    let reason = "it uses SIMD, which this engine does not run: compile it without (`-mno-simd128`, `-C target-feature=-simd128`), or leave \
+                  `engine` out";
+    Refusal::Unsupported(reason.into())
 }
 
 /// Whether a call may change the size of the memory.
