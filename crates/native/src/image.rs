@@ -234,7 +234,7 @@ impl Loaded {
     /// Keeps a guest for another request.
     pub(crate) fn put(&self, mut guest: Box<Guest>) {
         if let Some(first) = &self.first
-            && guest.restore(first, &self.pool)
+            && guest.restore(first, self)
         {
             self.pool.idle.put(self.id, guest);
         }
