@@ -704,20 +704,14 @@ fn settle(lanes: Lanes, local: u32, code: &mut Vec<u8>) {
         ),
         Lanes::F32x4 => (
             Instruction::V128Const(i128::from_le_bytes(
-                [NAN_32.to_le_bytes(); 4]
-                    .concat()
-                    .try_into()
-                    .unwrap_or_default(),
+                [NAN_32.to_le_bytes(); 4].concat().try_into().unwrap_or_default(),
             )),
             Instruction::F32x4Eq,
             Instruction::V128Bitselect,
         ),
         Lanes::F64x2 => (
             Instruction::V128Const(i128::from_le_bytes(
-                [NAN_64.to_le_bytes(); 2]
-                    .concat()
-                    .try_into()
-                    .unwrap_or_default(),
+                [NAN_64.to_le_bytes(); 2].concat().try_into().unwrap_or_default(),
             )),
             Instruction::F64x2Eq,
             Instruction::V128Bitselect,

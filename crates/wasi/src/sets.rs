@@ -30,7 +30,10 @@ impl Command {
     /// Places the inputs in a memory, from `free` on, and writes the structure at `at`. Nothing else is copied of them.
     pub fn place(&self, memory: &mut [u8], at: u32, free: u64) -> Result<(), Fault> {
         let end = memory.len() as u64;
-        let mut memory = Memory { bytes: memory, base: 0 };
+        let mut memory = Memory {
+            bytes: memory,
+            base: 0,
+        };
         let outputs: &[String] = match &self.grant().protocol {
             Protocol::Pure { outputs, .. } => outputs,
             _ => &[],
@@ -55,7 +58,10 @@ impl Command {
             return self.finish(0);
         };
         let limit = self.grant().limits.response_body;
-        let memory = Memory { bytes: memory, base: 0 };
+        let memory = Memory {
+            bytes: memory,
+            base: 0,
+        };
         let collected = system_data::collect::<u32>(&memory, at.into(), outputs, limit.0);
         let (code, sets) = collected.map_err(|error| match error {
             BadOutputs::TooLarge(_) => Fault::OutputTooLarge { limit },

@@ -111,7 +111,13 @@ pub fn a_memory_with_sets_is_fresh(engine: &dyn Engine) {
         "(i32.sub (call $end) (i32.const 1))",
     ];
     let counts: String = places.iter().zip(1000..).map(|(at, to)| count(at, to)).collect();
-    let image = image(engine, &module(OWN, &format!("{counts} (call $give (i32.const 1000) (i32.const 5))")));
+    let image = image(
+        engine,
+        &module(
+            OWN,
+            &format!("{counts} (call $give (i32.const 1000) (i32.const 5))"),
+        ),
+    );
     let (small, mut large) = (pure(), pure());
     large.limits.memory.0 *= 2;
     ticking(engine, || {
@@ -135,24 +141,60 @@ pub fn a_hostile_structure_is_a_fault(engine: &dyn Engine) {
     };
     let give = "(call $give (i32.const 1000) (i32.const 1))";
     let after = |change: &str| format!("{give} {change}");
-    assert_eq!(said("(i32.store (i32.const 64) (i32.const 7))"), Fault::Exit { code: 7 });
-    assert_eq!(said("(i32.store (i32.const 64) (i32.const -1))"), Fault::Exit { code: -1 });
+    assert_eq!(
+        said("(i32.store (i32.const 64) (i32.const 7))"),
+        Fault::Exit { code: 7 }
+    );
+    assert_eq!(
+        said("(i32.store (i32.const 64) (i32.const -1))"),
+        Fault::Exit { code: -1 }
+    );
     bad("", "no exit code");
-    bad(&after("(i32.store (i32.const 84) (i32.const 1))"), "1 output sets in place of 2");
-    bad(&after("(i32.store (i32.const 88) (i32.const -8))"), "outside its memory");
-    bad(&after("(i32.store (i32.const 96) (i32.const -8))"), "outside its memory");
-    bad(&after("(i32.store (call $heap) (i32.const -8))"), "name lies outside its memory");
-    bad(&after("(i32.store offset=4 (call $heap) (i32.const 0))"), "bad name");
-    bad(&after("(i32.store offset=8 (call $heap) (call $end))"), "data lies outside its memory");
-    bad(&after("(i32.store offset=12 (call $heap) (i32.const -1))"), "data lies outside its memory");
-    bad(&after("(i32.store offset=32 (i32.load (i32.const 88)) (i32.const 70000))"), "at most 65536");
-    let large = format!("(call $give (i32.const 0) (i32.add (i32.const {}) (i32.const 1)))", RESPONSE_BODY.0 / 2);
+    bad(
+        &after("(i32.store (i32.const 84) (i32.const 1))"),
+        "1 output sets in place of 2",
+    );
+    bad(
+        &after("(i32.store (i32.const 88) (i32.const -8))"),
+        "outside its memory",
+    );
+    bad(
+        &after("(i32.store (i32.const 96) (i32.const -8))"),
+        "outside its memory",
+    );
+    bad(
+        &after("(i32.store (call $heap) (i32.const -8))"),
+        "name lies outside its memory",
+    );
+    bad(
+        &after("(i32.store offset=4 (call $heap) (i32.const 0))"),
+        "bad name",
+    );
+    bad(
+        &after("(i32.store offset=8 (call $heap) (call $end))"),
+        "data lies outside its memory",
+    );
+    bad(
+        &after("(i32.store offset=12 (call $heap) (i32.const -1))"),
+        "data lies outside its memory",
+    );
+    bad(
+        &after("(i32.store offset=32 (i32.load (i32.const 88)) (i32.const 70000))"),
+        "at most 65536",
+    );
+    let large = format!(
+        "(call $give (i32.const 0) (i32.add (i32.const {}) (i32.const 1)))",
+        RESPONSE_BODY.0 / 2
+    );
     let image_of_large = image(engine, &module(OWN, &large));
     let mut grant = pure();
     grant.limits.response_body.0 = RESPONSE_BODY.0 / 2;
     let limit = grant.limits.response_body;
     ticking(engine, || {
-        assert_eq!(fault(&image_of_large, &grant, b"x"), Fault::OutputTooLarge { limit });
+        assert_eq!(
+            fault(&image_of_large, &grant, b"x"),
+            Fault::OutputTooLarge { limit }
+        );
     });
     match said("unreachable") {
         Fault::Trap { .. } => {}
@@ -162,7 +204,10 @@ pub fn a_hostile_structure_is_a_fault(engine: &dyn Engine) {
 
 /// Inputs that do not fit in the memory that it may have.
 pub fn inputs_beyond_the_limit_are_refused(engine: &dyn Engine) {
-    let image = image(engine, &module(OWN, "(call $give (i32.const 1000) (i32.const 1))"));
+    let image = image(
+        engine,
+        &module(OWN, "(call $give (i32.const 1000) (i32.const 1))"),
+    );
     let (grant, large) = (pure(), vec![0; MEMORY.bytes() - 65_536]);
     ticking(engine, || {
         match fault(&image, &grant, &large) {
@@ -180,11 +225,20 @@ pub fn inputs_beyond_the_limit_are_refused(engine: &dyn Engine) {
 pub fn a_structure_without_a_place_is_refused(engine: &dyn Engine) {
     let refused = |text: &str, named: &str| match compile_as(engine, CodeKind::PureWasm, &wasm(text)) {
         Err(PrepareError::Unsupported(reason)) => assert!(reason.contains(named), "{reason}"),
-        other => panic!("{text} should be unsupported, but: {:?}", other.map(|artefact| artefact.len())),
+        other => panic!(
+            "{text} should be unsupported, but: {:?}",
+            other.map(|artefact| artefact.len())
+        ),
     };
     refused(&module(r#"(memory (export "memory") 1 1)"#, ""), "cannot grow");
-    refused(&module(r#"(memory (export "memory") 0)"#, ""), "outside its memory");
-    refused(&module(r#"(import "env" "f" (func)) (memory (export "memory") 1)"#, ""), "imports `env.f`");
+    refused(
+        &module(r#"(memory (export "memory") 0)"#, ""),
+        "outside its memory",
+    );
+    refused(
+        &module(r#"(import "env" "f" (func)) (memory (export "memory") 1)"#, ""),
+        "imports `env.f`",
+    );
     refused("(component)", "component");
 }
 
@@ -217,24 +271,38 @@ pub fn nans_are_canonical(engine: &dyn Engine) {
         (local.set $zero (f64.convert_i32_u (i32.load8_u (i32.load offset=8 (call $input)))))
         {stores}
         ;; By other ways than a store, all of which leave nothing where they see what they should.
-        (i64.store (i32.const {vector}) (i64.xor (i64.const 0x7ff8000000000000) (i64.reinterpret_f64 {negative})))
-        (v128.store (i32.const {}) (v128.xor (v128.const i64x2 0x7ff8000000000000 0x7ff8000000000000)
-            (f64x2.div (f64x2.splat (local.get $zero)) (f64x2.splat (f64.neg (local.get $zero))))))
+        (i64.store (i32.const {other}) (i64.xor (i64.const 0x7ff8000000000000) (i64.reinterpret_f64 {negative})))
         (f64.store (i32.const {}) (f64.sub (f64.const 1) (f64.copysign (f64.const 1) {negative})))
         (call $give (i32.const 1000) (i32.const {whole}))",
         1000 + length + 8,
-        1000 + length + 24,
-        vector = 1000 + length,
-        whole = length + 32,
+        other = 1000 + length,
+        whole = length + 16,
     );
     let image = image(engine, &module(OWN, &body));
     let expected = [
         0x7ff8_0000_0000_0000_u64.to_le_bytes().repeat(values.len()),
-        vec![0; 32],
+        vec![0; 16],
     ]
     .concat();
     ticking(engine, || {
         let seen = answer(&image, &pure(), b"\0\0");
         assert_eq!(seen, expected, "{seen:x?}");
     });
+}
+
+/// The same, of the lanes of vectors.
+pub fn nans_in_vectors_are_canonical(engine: &dyn Engine) {
+    let body = "(local $zero f64) (local $both v128)
+        (local.set $zero (f64.convert_i32_u (i32.load8_u (i32.load offset=8 (call $input)))))
+        (local.set $both (f64x2.splat (f64.neg (local.get $zero))))
+        (v128.store (i32.const 1000) (f64x2.div (local.get $both) (f64x2.splat (local.get $zero))))
+        (v128.store (i32.const 1016) (f32x4.mul (v128.const i64x2 -1 -1) (f32x4.div (local.get $both) (local.get $both))))
+        (call $give (i32.const 1000) (i32.const 32))";
+    let image = image(engine, &module(OWN, body));
+    let expected = [
+        0x7ff8_0000_0000_0000_u64.to_le_bytes().repeat(2),
+        0x7fc0_0000_u32.to_le_bytes().repeat(4),
+    ]
+    .concat();
+    ticking(engine, || assert_eq!(answer(&image, &pure(), b"\0"), expected));
 }
