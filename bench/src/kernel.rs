@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// The core to run on.
     #[arg(long)]
     core: Option<usize>,
+    /// As a pure function's, whose NaNs are canonical.
+    #[arg(long)]
+    pure: bool,
     /// How often the kernel runs; the least time is said.
     #[arg(long, default_value_t = 3)]
     repeat: u32,
@@ -64,6 +67,10 @@ pub(crate) struct Report {
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let module =
         fs::read(&options.module).with_context(|| format!("cannot read {}", options.module.display()))?;
+    let module = match options.pure {
+        true => purify::prepare(&module)?.into_owned(),
+        false => module,
+    };
     match options.compiler {
         Compiler::Guard => ours(options, &module, &aot(Bounds::Guard)?),
         Compiler::Software => ours(options, &module, &aot(Bounds::Software)?),

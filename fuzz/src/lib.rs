@@ -108,7 +108,11 @@ mod tests {
                 Some(seed) => seed.clone(),
                 None => vec![0; random.random_range(0..600)],
             };
-            let changes = if round % (2 * seeds.len()) < seeds.len() { 3 } else { input.len() };
+            let changes = if round % (2 * seeds.len()) < seeds.len() {
+                3
+            } else {
+                input.len()
+            };
             for _ in 0..changes {
                 if !input.is_empty() {
                     let at = random.random_range(0..input.len());

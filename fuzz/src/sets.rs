@@ -46,7 +46,10 @@ pub(crate) fn all(input: &[u8]) {
 
 fn run<W: Word>(call: &Call, base: u64) {
     let mut bytes = vec![0xa5; call.size.into()];
-    let (at, begin) = (base + u64::from(call.at), base + u64::from(call.at) + system_data::size::<W>() as u64);
+    let (at, begin) = (
+        base + u64::from(call.at),
+        base + u64::from(call.at) + system_data::size::<W>() as u64,
+    );
     let end = base + bytes.len() as u64;
     let inputs: Vec<Set> = call.inputs.iter().map(set).collect();
     let mut memory = Memory {
@@ -123,7 +126,10 @@ fn placed<W: Word>(
     let field = |number| word::<W>(memory, at, number);
     assert_eq!(slice(memory, at, 4), UNTOUCHED.to_le_bytes());
     assert!(free.contains(&field(1)) || field(1) == free.end);
-    assert_eq!((field(2), field(3), field(5)), (free.end, inputs.len() as u64, outputs.len() as u64));
+    assert_eq!(
+        (field(2), field(3), field(5)),
+        (free.end, inputs.len() as u64, outputs.len() as u64)
+    );
     let (mut buffer, mut first) = (field(7), 0);
     for (index, set) in (0_u64..).zip(inputs) {
         let its = field(4) + index * 3 * size;
@@ -131,7 +137,13 @@ fn placed<W: Word>(
         assert_eq!(name, set.name.as_bytes());
         assert_eq!(word::<W>(memory, its, 2), first);
         for item in &set.items {
-            let part = |number| slice(memory, word::<W>(memory, buffer, number), word::<W>(memory, buffer, number + 1));
+            let part = |number| {
+                slice(
+                    memory,
+                    word::<W>(memory, buffer, number),
+                    word::<W>(memory, buffer, number + 1),
+                )
+            };
             assert_eq!((part(0), part(2)), (item.name.as_bytes(), &*item.data));
             assert!(word::<W>(memory, buffer, 2).is_multiple_of(16));
             assert_eq!(word::<W>(memory, buffer, 4), item.key);
@@ -139,13 +151,18 @@ fn placed<W: Word>(
             first += 1;
         }
     }
-    assert_eq!(word::<W>(memory, field(4) + inputs.len() as u64 * 3 * size, 2), first);
+    assert_eq!(
+        word::<W>(memory, field(4) + inputs.len() as u64 * 3 * size, 2),
+        first
+    );
 }
 
 /// Leaves an item in the first set, as a guest does, if there is room for it at the end of the memory.
 fn give<W: Word>(memory: &mut Memory<'_>, at: u64, end: u64, outputs: &[String]) {
     let size = W::SIZE as u64;
-    let Some(buffer) = end.checked_sub(5 * size).filter(|buffer| *buffer >= at + system_data::size::<W>() as u64)
+    let Some(buffer) = end
+        .checked_sub(5 * size)
+        .filter(|buffer| *buffer >= at + system_data::size::<W>() as u64)
     else {
         return;
     };

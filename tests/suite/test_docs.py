@@ -164,6 +164,8 @@ def test_what_a_page_shows_happens(page, make_node, tmp_path):
         pytest.skip(f"{needed} is not installed")
     folder = tmp_path / "page"
     folder.mkdir()
+    # What pages name of the repository.
+    (folder / "sdk").symlink_to(ROOT / "sdk")
     reader = Reader(make_node(), folder)
     try:
         for block in blocks(page):

@@ -186,14 +186,14 @@ def test_both_ways_fail_alike(words):
     for way in WAYS:
         assert "exited with code 5" in words.call(way, lonely, headers=headers).problem(502, "function-exit")["detail"]
         assert "exited with code 4" in words.call(way, odd, headers=headers).problem(502, "function-exit")["detail"]
-        assert words.call(way, b"mill").body == b"mill 1\n"
+        assert items(words.call(way, b"mill")) == {"counts/body": b"mill 1\n"}
 
 
 def test_sets_have_room_in_the_functions_memory(words):
     """Large inputs, with memory for counting: what is given back is a small part of it."""
     text = b"mill pond " * 100_000
     for way in WAYS[:2]:
-        assert words.call(way, text).body == b"mill 100000\npond 100000\n", way
+        assert items(words.call(way, text)) == {"counts/body": b"mill 100000\npond 100000\n"}, way
     problem = words.call("words-c", b"x" * (16 << 20)).problem(502, "function-out-of-memory")
     assert "its inputs and what describes them take" in problem["detail"]
 

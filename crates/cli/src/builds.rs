@@ -280,7 +280,11 @@ mod tests {
                 .unwrap_err()
                 .contains("is not WebAssembly")
         );
-        assert!(built(": > f.wasm").unwrap_err().contains("is neither WebAssembly nor"));
+        assert!(
+            built(": > f.wasm")
+                .unwrap_err()
+                .contains("is neither WebAssembly nor")
+        );
         assert!(built(":").unwrap_err().contains("f.wasm, cannot be read"));
     }
 

@@ -54,11 +54,7 @@ use std::{
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio},
-    sync::{
-        Arc, Mutex, Once, PoisonError,
-        atomic::Ordering,
-        mpsc,
-    },
+    sync::{Arc, Mutex, Once, PoisonError, atomic::Ordering, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -132,12 +128,7 @@ impl Apart {
         }
     }
 
-    fn exchange(
-        &self,
-        code: &Code<'_>,
-        time: Duration,
-        keep: Option<&Path>,
-    ) -> io::Result<Ended> {
+    fn exchange(&self, code: &Code<'_>, time: Duration, keep: Option<&Path>) -> io::Result<Ended> {
         let background = code.background;
         let Options {
             program,
@@ -783,14 +774,23 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_in_the_background_is_told_so() {
+    fn a_compiler_is_told_what_it_compiles_and_whether_somebody_waits() {
         let script = format!("{}; head -c 1; cat >/dev/null", head(1));
         let wanted = AtomicBool::new(false);
-        for background in [None, Some(&wanted)] {
-            let ended = apart(&script, LONG)
-                .exchange(b"code", LONG, None, background)
-                .unwrap();
-            assert_eq!(ended.said, [u8::from(background.is_some())]);
+        for (kind, background, flags) in [
+            (CodeKind::Wasm, None, 0),
+            (CodeKind::Wasm, Some(&wanted), BACKGROUND),
+            (CodeKind::PureWasm, None, PURE),
+            (CodeKind::PureWasm, Some(&wanted), BACKGROUND | PURE),
+        ] {
+            let code = Code {
+                kind,
+                bytes: b"code",
+                pieces: None,
+                background,
+            };
+            let ended = apart(&script, LONG).exchange(&code, LONG, None).unwrap();
+            assert_eq!(ended.said, [flags]);
         }
     }
 
@@ -819,7 +819,13 @@ mod tests {
             LONG,
         );
         apart.options.scratch = true;
-        assert_eq!(apart.exchange(b"", LONG, None, None).unwrap().said.len(), 5);
+        let code = Code {
+            kind: CodeKind::Wasm,
+            bytes: b"",
+            pieces: None,
+            background: None,
+        };
+        assert_eq!(apart.exchange(&code, LONG, None).unwrap().said.len(), 5);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! starting a guest may take. Here the call is found by halves, in 8 steps.
 
 use libc::{
-    BPF_ABS, BPF_ALU, BPF_AND, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, c_long, sock_filter,
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, c_long,
+    sock_filter,
 };
 use std::{collections::BTreeMap, io};
 
@@ -181,7 +182,14 @@ pub(crate) fn apply(program: &[sock_filter]) -> io::Result<()> {
         filter: program.as_ptr().cast_mut(),
     };
     // SAFETY: the program is as long as said and outlives the call, which only reads it.
-    let applied = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    let applied = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0,
+            &raw const program,
+        )
+    };
     crate::limit::check(applied)
 }
 
@@ -231,7 +239,11 @@ mod tests {
 
     #[test]
     fn a_program_answers_as_its_rules_do() {
-        let condition = |argument, bits, value| Condition { argument, bits, value };
+        let condition = |argument, bits, value| Condition {
+            argument,
+            bits,
+            value,
+        };
         let mut rules = Rules::new();
         for number in 0..400 {
             let rule = match number % 7 {
@@ -265,7 +277,10 @@ mod tests {
             let kill = Answer::Kill.code();
             assert_eq!(run(&program, THIS_PROCESSOR ^ 1, 1, [0; 6]).0, kill);
             // Of the other interface of this processor.
-            assert_eq!(run(&program, THIS_PROCESSOR, 0x4000_0001, [0; 6]).0, default.code());
+            assert_eq!(
+                run(&program, THIS_PROCESSOR, 0x4000_0001, [0; 6]).0,
+                default.code()
+            );
         }
     }
 }

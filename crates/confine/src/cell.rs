@@ -88,7 +88,10 @@ impl Confinement {
             Guests::Programs { .. } => Processes::Children,
         };
         let given = self.write.clone();
-        if let Guests::Programs { scratch: Some((path, _)) } = &guests {
+        if let Guests::Programs {
+            scratch: Some((path, _)),
+        } = &guests
+        {
             self.write.push(Folder {
                 path: path.clone(),
                 in_memory: Some(0),
@@ -100,8 +103,8 @@ impl Confinement {
         report.put(Wall::Identity, namespace::give_root_up(&given));
         let mounts = namespace::separate(&mut report, Processes::None);
         let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let processes = open("/proc", folder, Mode::empty())
-            .map_err(|error| missing(Wall::Processes)(error.into()))?;
+        let processes =
+            open("/proc", folder, Mode::empty()).map_err(|error| missing(Wall::Processes)(error.into()))?;
         report.put(Wall::Mounts, mounts.and_then(|()| root.enter()));
         if let Some((wall, reason)) = report.missing().next() {
             return Err(missing(wall)(io::Error::other(reason.to_string())));
@@ -167,7 +170,12 @@ impl Cell {
         if let Guests::Programs { .. } = self.guests {
             set_dumpable_behavior(DumpableBehavior::Dumpable)?;
             for (file, text) in &self.identity {
-                let file = openat(&self.processes, *file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+                let file = openat(
+                    &self.processes,
+                    *file,
+                    OFlags::WRONLY | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )?;
                 write(file, text.as_bytes())?;
             }
         }

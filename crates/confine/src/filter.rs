@@ -295,10 +295,7 @@ fn allowed(processes: Processes, own_processes: bool) -> Rules {
         rules.extend([libc::SYS_kill, libc::SYS_tgkill].iter().map(always));
     } else {
         // To abort; a program that it starts has another number, and aborts by an invalid instruction.
-        when(
-            libc::SYS_tgkill,
-            vec![vec![equal(0, std::process::id().into())]],
-        );
+        when(libc::SYS_tgkill, vec![vec![equal(0, std::process::id().into())]]);
     }
     #[cfg(target_arch = "x86_64")]
     if children {

@@ -80,11 +80,7 @@ impl Groups {
         for (hierarchy, folder) in &self.folders {
             let folder = folder.join(name);
             make(&folder)?;
-            doors.push(
-                OpenOptions::new()
-                    .write(true)
-                    .open(folder.join("cgroup.procs"))?,
-            );
+            doors.push(OpenOptions::new().write(true).open(folder.join("cgroup.procs"))?);
             match hierarchy {
                 Hierarchy::Memory => ended = Some(File::open(folder.join("memory.oom_control"))?),
                 Hierarchy::All => ended = Some(File::open(folder.join("memory.events"))?),
@@ -216,9 +212,10 @@ fn parents(mounts: &str, own: &str) -> io::Result<Vec<(Hierarchy, PathBuf)>> {
         if has("memory") && has("pids") {
             // A group with processes can have no groups that count, so it is the one above, if the node was started in one of its own.
             let ways = [Some(folder.as_path()), folder.parent()];
-            let delegated = ways.into_iter().flatten().find(|folder| {
-                fs::write(folder.join("cgroup.subtree_control"), "+memory +pids").is_ok()
-            });
+            let delegated = ways
+                .into_iter()
+                .flatten()
+                .find(|folder| fs::write(folder.join("cgroup.subtree_control"), "+memory +pids").is_ok());
             return match delegated {
                 Some(folder) => Ok(vec![(Hierarchy::All, folder.to_owned())]),
                 None => Err(io::Error::other(format!(
@@ -287,7 +284,10 @@ mod tests {
     fn the_own_group_is_found_in_each_hierarchy() {
         let found = |controller| find(MOUNTS, OWN, controller);
         assert_eq!(found(Some("memory")), Some("/sys/fs/cgroup/memory/b".into()));
-        assert_eq!(found(Some("cpuacct")), Some("/sys/fs/cgroup/cpu,cpuacct/a".into()));
+        assert_eq!(
+            found(Some("cpuacct")),
+            Some("/sys/fs/cgroup/cpu,cpuacct/a".into())
+        );
         assert_eq!(found(None), Some("/sys/fs/cgroup/unified/c/d".into()));
         assert_eq!(found(Some("pids")), None);
         assert_eq!(find("", OWN, None), None);
@@ -311,7 +311,9 @@ mod tests {
             files.filter_map(|file| fs::read_to_string(file).ok()).next()
         };
         assert_eq!(read("pids.max").unwrap().trim(), "7");
-        let memory = read("memory.limit_in_bytes").or_else(|| read("memory.max")).unwrap();
+        let memory = read("memory.limit_in_bytes")
+            .or_else(|| read("memory.max"))
+            .unwrap();
         assert_eq!(memory.trim(), (32 << 20).to_string());
         drop((group, groups));
         assert!(folders.iter().all(|(_, folder)| !folder.exists()));

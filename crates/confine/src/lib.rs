@@ -58,9 +58,9 @@ mod root;
 
 pub use cell::{Cell, Guests};
 pub use group::{Group, Groups, go_in};
+pub use libc::sock_filter as Instruction;
 pub use limit::{Limits, give_way};
 pub use probe::Support;
-pub use libc::sock_filter as Instruction;
 
 use fence::Fence;
 use grants::Grants;

@@ -91,7 +91,11 @@ pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
 /// The same, unless that thread's process is no longer this one: then it has ended before, and nobody would end this one.
 pub(crate) fn die_with(parent: Option<Pid>) -> Result<(), ConfineError> {
     let _ = die_with_parent();
-    if getppid() == parent { Ok(()) } else { Err(ConfineError::Orphan) }
+    if getppid() == parent {
+        Ok(())
+    } else {
+        Err(ConfineError::Orphan)
+    }
 }
 
 /// If there is a process namespace to go into, the caller goes on in there as its first process; the one that it was waits outside,

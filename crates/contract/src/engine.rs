@@ -49,7 +49,11 @@ pub enum CodeKind {
 impl CodeKind {
     /// Of code that begins so. What is neither claims to be WebAssembly, and is refused as such.
     pub fn of(bytes: &[u8]) -> Self {
-        if bytes.starts_with(b"\x7fELF") { Self::Native } else { Self::Wasm }
+        if bytes.starts_with(b"\x7fELF") {
+            Self::Native
+        } else {
+            Self::Wasm
+        }
     }
 }
 

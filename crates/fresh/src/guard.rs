@@ -191,8 +191,8 @@ impl Guard {
 pub struct Restorer<'a> {
     /// Tells which pages were written.
     pub pages: &'a Pages,
-    /// How many may be watched.
-    pub guards: &'a Arc<Guards>,
+    /// How many may be watched. None for memories that the host writes to between requests.
+    pub guards: Option<&'a Arc<Guards>>,
     /// Bytes of written pages that are put back at most.
     pub most: usize,
 }
@@ -224,7 +224,11 @@ impl Restorer<'_> {
         };
         match (guard, written) {
             (Some(guard), written) => guard.learn(written),
-            (guard @ None, Some(written)) => *guard = Guard::new(self.guards, area, written, ask),
+            (guard @ None, Some(written)) => {
+                *guard = self
+                    .guards
+                    .and_then(|guards| Guard::new(guards, area, written, ask));
+            }
             (None, None) => {}
         }
         true

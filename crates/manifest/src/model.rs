@@ -201,8 +201,8 @@ pub enum Protocol {
     Raw,
     /// The same, but its standard output begins with header lines and an empty line (RFC 3875, section 6).
     Cgi,
-    /// The function is pure: it gets sets of items as files `/in/SET/ITEM`, leaves others as `/out/SET/ITEM`, and sees nothing else. Equal inputs
-    /// give equal outputs.
+    /// The function is pure: it gets sets of items as files `/in/SET/ITEM`, or in its memory, leaves others as `/out/SET/ITEM`, or there, and sees
+    /// nothing else. Equal inputs give equal outputs, to the bits of a NaN.
     Pure,
 }
 

@@ -5,7 +5,7 @@ use crate::{
     instance::{External, Instance, InstanceError},
     memory::FirstMemory,
     plan::Slot,
-    pool::{self, Pool},
+    pool,
 };
 use fiber::{Fiber, Rescued};
 use fresh::{Guard, Restorer, Watched};
@@ -64,10 +64,11 @@ impl Guest {
     }
 
     /// Makes it as new, whatever its code is at. `false` if it is of no use any more.
-    pub(crate) fn restore(&mut self, first: &FirstState, pool: &Pool) -> bool {
+    pub(crate) fn restore(&mut self, first: &FirstState, image: &Loaded) -> bool {
+        let pool = &image.pool;
         let restorer = pool.pages.as_ref().map(|pages| Restorer {
             pages,
-            guards: &pool.guards,
+            guards: Some(&pool.guards).filter(|_| image.structure.is_none()),
             most: pool.keep_resident,
         });
         let watched = &mut self.watched;

@@ -86,7 +86,9 @@ pub(crate) fn command(plan: &Plan) -> Result<(HostFunctions, u32), String> {
 fn structure(plan: &Plan) -> Option<u32> {
     let mut exports = plan.exports.iter();
     let (_, exported) = exports.find(|(name, _)| **name == *EXPORT)?;
-    let Exported::Global(index) = exported else { return None };
+    let Exported::Global(index) = exported else {
+        return None;
+    };
     match plan.globals.get(*index as usize)?.1.as_deref()? {
         [Step::Constant(address)] => Some(u32::from_le_bytes(*address.first_chunk()?)),
         _ => None,
@@ -234,7 +236,7 @@ impl Loaded {
     /// Keeps a guest for another request.
     pub(crate) fn put(&self, mut guest: Box<Guest>) {
         if let Some(first) = &self.first
-            && guest.restore(first, &self.pool)
+            && guest.restore(first, self)
         {
             self.pool.idle.put(self.id, guest);
         }

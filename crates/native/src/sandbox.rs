@@ -150,8 +150,7 @@ impl Running {
 
     /// Gives a pure function its sets, if it has them in its memory.
     fn place(&mut self) -> Result<(), Fault> {
-        let (Some(at), Some(guest), Some(command)) =
-            (self.image.structure, &self.guest, &self.command)
+        let (Some(at), Some(guest), Some(command)) = (self.image.structure, &self.guest, &self.command)
         else {
             return Ok(());
         };

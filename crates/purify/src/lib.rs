@@ -39,15 +39,20 @@ pub fn prepare(bytes: &[u8]) -> Result<Cow<'_, [u8]>, PrepareError> {
     let malformed = |nan::Error(what)| PrepareError::Malformed(what);
     match structure::prepare(bytes)? {
         Cow::Borrowed(bytes) => nan::canonical(bytes).map_err(malformed),
-        Cow::Owned(bytes) => Ok(Cow::Owned(nan::canonical(&bytes).map_err(malformed)?.into_owned())),
+        Cow::Owned(bytes) => Ok(Cow::Owned(
+            nan::canonical(&bytes).map_err(malformed)?.into_owned(),
+        )),
     }
 }
 
 fn validate(bytes: &[u8]) -> Result<(), PrepareError> {
     let valid = |features| Validator::new_with_features(features).validate_all(bytes);
-    let Err(error) = valid(FEATURES) else { return Ok(()) };
+    let Err(error) = valid(FEATURES) else {
+        return Ok(());
+    };
     if valid(FEATURES | WasmFeatures::RELAXED_SIMD).is_ok() {
-        let reason = "it uses relaxed SIMD, whose results differ between processors, and a pure function's must not";
+        let reason =
+            "it uses relaxed SIMD, whose results differ between processors, and a pure function's must not";
         return Err(PrepareError::Unsupported(reason.to_owned()));
     }
     // What is valid with every feature on is not malformed, only ahead of us.

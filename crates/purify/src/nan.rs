@@ -5,7 +5,7 @@
 //! the canonical one: positive, and of its payload only the highest bit. Everything else that has to do with NaNs is exact already (loads, stores,
 //! constants, reinterpretations, `neg`, `abs`, `copysign`), so programs that keep something in a NaN's payload go on doing so.
 //!
-//! To compare each result with itself would be simple, and cost a quarter of a numerical program's time. But nobody sees most results' bits: arithmetic,
+//! To compare each result with itself would be simple, and cost more. But nobody sees most results' bits: arithmetic,
 //! comparisons and conversions to integers ask only whether something is a NaN. So such a result is *open* as long as it goes into these alone, and is
 //! *settled*, by a select behind the operator that gave it, where its bits can be seen: by a store, a reinterpretation, a change of its sign, an integer
 //! operator on vectors; or where it goes out of sight: into calls, results, globals, out of blocks. What this module knows of is short; whatever
@@ -704,20 +704,14 @@ fn settle(lanes: Lanes, local: u32, code: &mut Vec<u8>) {
         ),
         Lanes::F32x4 => (
             Instruction::V128Const(i128::from_le_bytes(
-                [NAN_32.to_le_bytes(); 4]
-                    .concat()
-                    .try_into()
-                    .unwrap_or_default(),
+                [NAN_32.to_le_bytes(); 4].concat().try_into().unwrap_or_default(),
             )),
             Instruction::F32x4Eq,
             Instruction::V128Bitselect,
         ),
         Lanes::F64x2 => (
             Instruction::V128Const(i128::from_le_bytes(
-                [NAN_64.to_le_bytes(); 2]
-                    .concat()
-                    .try_into()
-                    .unwrap_or_default(),
+                [NAN_64.to_le_bytes(); 2].concat().try_into().unwrap_or_default(),
             )),
             Instruction::F64x2Eq,
             Instruction::V128Bitselect,

@@ -60,7 +60,9 @@ pub(crate) fn prepare(bytes: &[u8]) -> Result<Cow<'_, [u8]>, PrepareError> {
         ));
     }
     let Some(memory) = seen.memory else {
-        return unsupported(format!("it exports `{EXPORT}` and has no memory for it to lie in"));
+        return unsupported(format!(
+            "it exports `{EXPORT}` and has no memory for it to lie in"
+        ));
     };
     if memory.maximum.is_some_and(|maximum| maximum <= memory.initial) {
         return unsupported(
@@ -82,9 +84,14 @@ pub(crate) fn prepare(bytes: &[u8]) -> Result<Cow<'_, [u8]>, PrepareError> {
     if seen.exports_memory && !seen.imports_memory {
         return Ok(Cow::Borrowed(bytes));
     }
-    rewrite(bytes, &seen_memory(memory), seen.imports_memory, seen.exports_memory)
-        .map(Cow::Owned)
-        .map_err(malformed)
+    rewrite(
+        bytes,
+        &seen_memory(memory),
+        seen.imports_memory,
+        seen.exports_memory,
+    )
+    .map(Cow::Owned)
+    .map_err(malformed)
 }
 
 fn look(bytes: &[u8]) -> wasmparser::Result<Seen<'_>> {
@@ -108,7 +115,9 @@ fn look(bytes: &[u8]) -> wasmparser::Result<Seen<'_>> {
                     seen.memory = Some(memory?);
                 }
             }
-            Payload::GlobalSection(section) => seen.globals = section.into_iter().collect::<Result<_, _>>()?,
+            Payload::GlobalSection(section) => {
+                seen.globals = section.into_iter().collect::<Result<_, _>>()?
+            }
             Payload::ExportSection(section) => {
                 for export in section {
                     let export = export?;

@@ -353,7 +353,11 @@ impl Registry {
                 application: plan.application.clone(),
                 function: change.function.clone(),
             };
-            let ready = match self.images.load(&settings.engine, &function, Source::new(*code, &settings.protocol)) {
+            let ready = match self.images.load(
+                &settings.engine,
+                &function,
+                Source::new(*code, &settings.protocol),
+            ) {
                 Ok(ready) => ready,
                 Err(LoadError::Failed(error)) => return Err(error),
                 Err(LoadError::Refused(reason)) => return Err(Error::CodeRefused { function, reason }),

@@ -212,7 +212,10 @@ impl Version {
         if let Some(image) = self.loaded() {
             return Ok(image);
         }
-        match self.images.load(&self.settings.engine, &self.function, self.source()) {
+        match self
+            .images
+            .load(&self.settings.engine, &self.function, self.source())
+        {
             Ok(ready) => Ok(&self.ready.get_or_init(|| ready).image),
             Err(error) => {
                 let reason = match error {

@@ -139,10 +139,7 @@ mod tests {
         let shared = Region::new(4096).unwrap().share();
         assert_eq!(ftruncate(shared.file(), 0), Err(Errno::PERM));
         assert_eq!(ftruncate(shared.file(), 8192), Err(Errno::PERM));
-        assert_eq!(
-            fcntl_add_seals(shared.file(), SealFlags::WRITE),
-            Err(Errno::PERM)
-        );
+        assert_eq!(fcntl_add_seals(shared.file(), SealFlags::WRITE), Err(Errno::PERM));
     }
 
     #[test]

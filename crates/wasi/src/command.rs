@@ -114,7 +114,10 @@ impl Command {
         let limit = self.grant.limits.response_body;
         let (head, body) = match &self.grant.protocol {
             Protocol::Pure { outputs, .. } => {
-                let files = self.pure.take().map(|mut pure| pure.files().take_outputs(outputs));
+                let files = self
+                    .pure
+                    .take()
+                    .map(|mut pure| pure.files().take_outputs(outputs));
                 let sets = files.unwrap_or_else(|| Ok(Vec::new()));
                 return self.answer_sets(sets.map_err(|reason| Fault::BadOutput { reason })?);
             }

@@ -31,7 +31,10 @@ impl Command {
     /// Places the inputs in a memory of Wasm's, from `free` on, and writes the structure at `at`. Nothing else is copied of them.
     pub fn place(&self, memory: &mut [u8], at: u32, free: u64) -> Result<(), Fault> {
         let end = memory.len() as u64;
-        let mut memory = Memory { bytes: memory, base: 0 };
+        let mut memory = Memory {
+            bytes: memory,
+            base: 0,
+        };
         self.place_in::<u32>(&mut memory, at.into(), free..end)
     }
 
@@ -57,7 +60,10 @@ impl Command {
     /// Ends a function whose `_start` has returned: what it has left in its memory, one of Wasm's, is the response, or the fault says what is
     /// wrong with it. To be called once.
     pub fn collect(&mut self, memory: &mut [u8], at: u32) -> Result<(), Fault> {
-        let memory = Memory { bytes: memory, base: 0 };
+        let memory = Memory {
+            bytes: memory,
+            base: 0,
+        };
         self.collect_from::<u32>(&memory, at.into())
     }
 

@@ -113,7 +113,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Executable, PrepareError> {
 fn libraries(file: &ElfFile64<'_, Le>, bytes: &[u8]) -> Result<Vec<String>, PrepareError> {
     let table = file.elf_section_table();
     let dynamic = table.dynamic_table(Le, bytes).map_err(malformed)?;
-    let needed = dynamic.iter().filter(|entry| entry.tag == i64::from(elf::DT_NEEDED));
+    let needed = dynamic
+        .iter()
+        .filter(|entry| entry.tag == i64::from(elf::DT_NEEDED));
     needed
         .map(|entry| {
             let name = dynamic.string(entry).map_err(malformed)?;
@@ -127,14 +129,19 @@ fn layout(file: &ElfFile64<'_, Le>, bytes: &[u8], interpreted: bool) -> Result<L
     if !cfg!(target_arch = "x86_64") {
         return Err("pure functions in native code run on x86-64 hosts only".to_owned());
     }
-    let export =
-        |symbol: &ElfSymbol<'_, '_, FileHeader64<Le>>| symbol.name() == Ok(system_data::EXPORT);
-    let symbol = file.symbols().find(export).or_else(|| file.dynamic_symbols().find(export));
+    let export = |symbol: &ElfSymbol<'_, '_, FileHeader64<Le>>| symbol.name() == Ok(system_data::EXPORT);
+    let symbol = file
+        .symbols()
+        .find(export)
+        .or_else(|| file.dynamic_symbols().find(export));
     let system_data = symbol
         .filter(|symbol| symbol.is_definition())
         .map(|symbol| symbol.address())
         .ok_or_else(|| {
-            format!("it defines no `{}` (was it stripped of its symbols?)", system_data::EXPORT)
+            format!(
+                "it defines no `{}` (was it stripped of its symbols?)",
+                system_data::EXPORT
+            )
         })?;
     if interpreted || file.elf_header().e_type(Le) != elf::ET_EXEC {
         return Err("it is not at a fixed address by itself: link it with `-static -no-pie`".to_owned());
@@ -180,13 +187,19 @@ fn layout(file: &ElfFile64<'_, Le>, bytes: &[u8], interpreted: bool) -> Result<L
     let within = |segment: &&Segment, at: u64, bytes: u64| {
         at >= segment.address && at.saturating_add(bytes) <= segment.address + segment.size
     };
-    if !segments.iter().any(|segment| segment.execute && within(&segment, entry, 1)) {
+    if !segments
+        .iter()
+        .any(|segment| segment.execute && within(&segment, entry, 1))
+    {
         return Err("it begins outside of its code".to_owned());
     }
     let size = system_data::size::<u64>() as u64;
     let writable = |segment: &&Segment| segment.write && within(segment, system_data, size);
     if !segments.iter().any(|segment| writable(&segment)) {
-        return Err(format!("its `{}` is not among its variables", system_data::EXPORT));
+        return Err(format!(
+            "its `{}` is not among its variables",
+            system_data::EXPORT
+        ));
     }
     Ok(Layout {
         entry,
@@ -209,7 +222,12 @@ fn check(segment: &Segment, file: u64) -> Result<(), String> {
             ADDRESSES.start, ADDRESSES.end
         ));
     }
-    if segment.filled > segment.size || segment.offset.checked_add(segment.filled).is_none_or(|end| end > file) {
+    if segment.filled > segment.size
+        || segment
+            .offset
+            .checked_add(segment.filled)
+            .is_none_or(|end| end > file)
+    {
         return Err(format!("{at} is larger than the file says"));
     }
     if segment.address % page::SIZE != segment.offset % page::SIZE {
@@ -218,7 +236,8 @@ fn check(segment: &Segment, file: u64) -> Result<(), String> {
     if segment.write && segment.execute {
         return Err(format!("{at} can be both written to and run"));
     }
-    if !segment.write && page::up(segment.address + segment.filled) < page::up(segment.address + segment.size) {
+    if !segment.write && page::up(segment.address + segment.filled) < page::up(segment.address + segment.size)
+    {
         return Err(format!("{at} is empty and cannot be written to"));
     }
     Ok(())

@@ -10,7 +10,9 @@ use crate::{
     sandbox::Running,
     zygote::Setup,
 };
-use contract::{Artefact, ByteSize, Grant, Image, Input, Limits, PrepareError, Protocol, Sandbox, SpawnError};
+use contract::{
+    Artefact, ByteSize, Grant, Image, Input, Limits, PrepareError, Protocol, Sandbox, SpawnError,
+};
 use parking_lot::Mutex;
 use ring::Region;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open};
@@ -41,8 +43,7 @@ pub(crate) fn check(code: &[u8]) -> Result<Vec<u8>, PrepareError> {
     if let Err(reason) = libraries::needed(&executable) {
         return Err(PrepareError::Unsupported(reason));
     }
-    let about =
-        serde_json::to_vec(&executable).map_err(|error| PrepareError::Compiler(error.to_string()))?;
+    let about = serde_json::to_vec(&executable).map_err(|error| PrepareError::Compiler(error.to_string()))?;
     let length = (about.len() as u64).to_le_bytes();
     Ok([code, &about, &length, &MAGIC].concat())
 }
@@ -127,9 +128,17 @@ impl Loaded {
         };
         let memory = key.limits.memory.0;
         // Where all of them are limited together, what one reserves and does not use costs nothing.
-        let of_each = if self.host.has_groups() { MOST_MEMORY } else { memory };
+        let of_each = if self.host.has_groups() {
+            MOST_MEMORY
+        } else {
+            memory
+        };
         let setup = Setup {
-            execute: if pure.is_some() { Vec::new() } else { self.libraries.clone() },
+            execute: if pure.is_some() {
+                Vec::new()
+            } else {
+                self.libraries.clone()
+            },
             scratch: Some((SCRATCH.into(), memory)),
             memory: of_each,
             file_size: memory.max(key.limits.response_body.0.saturating_add(1 << 20)),
@@ -198,7 +207,10 @@ impl Image for Ready {
                 reason: format!("it is no pure function: {reason}"),
             });
         }
-        let zygote = self.0.zygote(key).map_err(|reason| SpawnError::Failed { reason })?;
+        let zygote = self
+            .0
+            .zygote(key)
+            .map_err(|reason| SpawnError::Failed { reason })?;
         let sandbox = Running::new(self.0.clone(), zygote, grant.clone(), input, place);
         Ok(Box::new(sandbox))
     }

@@ -60,6 +60,8 @@ fn find(name: &str) -> Result<PathBuf, String> {
     }
     let mut places = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
     places.find(|path| path.is_file()).ok_or_else(|| {
-        format!("it asks for the library `{name}`, which this host has not: link it statically, or install it")
+        format!(
+            "it asks for the library `{name}`, which this host has not: link it statically, or install it"
+        )
     })
 }

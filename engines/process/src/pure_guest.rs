@@ -278,9 +278,21 @@ impl Prepared {
         let all = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
         // SAFETY: nothing is mapped there yet, or the kernel refuses.
-        let mapped =
-            unsafe { mmap(at(range.start), length(range), all, flags, region, range.start - self.base) }?;
-        if mapped == at(range.start) { Ok(()) } else { Err(Errno::EXIST) }
+        let mapped = unsafe {
+            mmap(
+                at(range.start),
+                length(range),
+                all,
+                flags,
+                region,
+                range.start - self.base,
+            )
+        }?;
+        if mapped == at(range.start) {
+            Ok(())
+        } else {
+            Err(Errno::EXIST)
+        }
     }
 }
 

@@ -170,7 +170,11 @@ impl Running {
         // It may have ended, and nobody has heard of that yet.
         let used = processor_time(process).unwrap_or_default();
         let limit = self.grant.limits.cpu_time;
-        if used >= limit { Err(Fault::CpuTime { limit }) } else { Ok(self.wait(used)) }
+        if used >= limit {
+            Err(Fault::CpuTime { limit })
+        } else {
+            Ok(self.wait(used))
+        }
     }
 
     fn finish(&mut self, end: End, work: Work) -> Result<(), Fault> {
@@ -214,7 +218,9 @@ impl Running {
             Ended::Left(NOT_STARTED) => return Err(trap("its process could not become the function")),
             Ended::Left(code) => return Err(Fault::Exit { code }),
             Ended::Killed(libc::SIGSYS) => {
-                return Err(trap("it made a system call, and a pure function has none but to leave"));
+                return Err(trap(
+                    "it made a system call, and a pure function has none but to leave",
+                ));
             }
             Ended::Killed(signal) => return Err(killed(signal)),
         }

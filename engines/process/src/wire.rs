@@ -199,7 +199,12 @@ mod tests {
             processor: u64::MAX,
             memory: 3,
         };
-        for news in [News::Ready, News::Begun(1, 2), News::Failed(3, 4), News::Ended(5, end)] {
+        for news in [
+            News::Ready,
+            News::Begun(1, 2),
+            News::Failed(3, 4),
+            News::Ended(5, end),
+        ] {
             assert_eq!(News::read(&news.packet()), Some(news));
         }
         drop(one);

@@ -31,7 +31,9 @@ const FREESTANDING: &[&str] = &[
 
 impl World {
     fn executable(&self, source: &str, options: &[&str]) -> Vec<u8> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests").join(source);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/guests")
+            .join(source);
         let output = self.folder.path().join("guest");
         let done = Command::new("cc")
             .args(["-O1", "-o"])
@@ -120,7 +122,10 @@ fn programs_fail_as_commands_do(world: &World) {
     trap("null", "memory that it does not have");
     let limit = Duration::from_millis(50);
     assert_eq!(wish(world, "spin").0, Err(Fault::CpuTime { limit }));
-    assert!(matches!(wish(world, "flood").0, Err(Fault::OutputTooLarge { .. })));
+    assert!(matches!(
+        wish(world, "flood").0,
+        Err(Fault::OutputTooLarge { .. })
+    ));
 }
 
 fn programs_are_kept_in_their_limits(world: &World) {
@@ -130,7 +135,8 @@ fn programs_are_kept_in_their_limits(world: &World) {
         Ok(_) => {
             // Of the other's processes each keeps within what one may have.
             for (ended, _, log) in [(ended, said, String::new()), wish(world, "share")] {
-                let out_of_memory = matches!(ended, Err(Fault::OutOfMemory { limit: found, .. }) if found == limit);
+                let out_of_memory =
+                    matches!(ended, Err(Fault::OutOfMemory { limit: found, .. }) if found == limit);
                 assert!(out_of_memory, "{ended:?} {log}");
             }
         }
@@ -242,11 +248,20 @@ fn a_pure_function_has_no_way_out(world: &World) {
     let places = from(0x5500_0000_0000, 0x10_0000_0000)
         .chain(from(0x7fff_ffff_e000, -0x1_0000))
         .chain(from(0x7f00_0000_0000, 0x10_0000_0000))
-        .chain([0, 0x1000, 0x1000_0000_0000, 0x1000_0020_0000 + (1 << 20), 0xffff_ffff_ff60_0000]);
+        .chain([
+            0,
+            0x1000,
+            0x1000_0000_0000,
+            0x1000_0020_0000 + (1 << 20),
+            0xffff_ffff_ff60_0000,
+        ]);
     for place in places {
         match ended(format!("r{place:x}")) {
             Fault::StackOverflow => {}
-            Fault::Trap { reason } => assert!(reason.contains("memory that it does not have"), "{place:x}: {reason}"),
+            Fault::Trap { reason } => assert!(
+                reason.contains("memory that it does not have"),
+                "{place:x}: {reason}"
+            ),
             other => panic!("{place:x}: {other:?}"),
         }
     }
@@ -256,9 +271,18 @@ fn a_pure_function_has_no_way_out(world: &World) {
 const TESTS: &[(&str, fn(&World))] = &[
     ("a_program_is_a_command", a_program_is_a_command),
     ("programs_fail_as_commands_do", programs_fail_as_commands_do),
-    ("programs_are_kept_in_their_limits", programs_are_kept_in_their_limits),
-    ("a_pure_function_gives_sets_for_sets", a_pure_function_gives_sets_for_sets),
-    ("pure_functions_fail_as_others_do", pure_functions_fail_as_others_do),
+    (
+        "programs_are_kept_in_their_limits",
+        programs_are_kept_in_their_limits,
+    ),
+    (
+        "a_pure_function_gives_sets_for_sets",
+        a_pure_function_gives_sets_for_sets,
+    ),
+    (
+        "pure_functions_fail_as_others_do",
+        pure_functions_fail_as_others_do,
+    ),
     ("nobody_gets_out", nobody_gets_out),
     ("a_pure_function_has_no_way_out", a_pure_function_has_no_way_out),
 ];
@@ -268,16 +292,26 @@ fn main() -> ExitCode {
     if let Some(code) = answer(&arguments) {
         return code;
     }
-    let wanted = arguments.first().and_then(|word| word.to_str()).filter(|word| !word.starts_with('-'));
+    let wanted = arguments
+        .first()
+        .and_then(|word| word.to_str())
+        .filter(|word| !word.starts_with('-'));
     let world = World {
         engine: Process::new(&Options::default()).expect("this host has what it takes"),
         folder: tempfile::tempdir().expect("a folder can be made"),
     };
     let mut failed = 0;
-    for (name, test) in TESTS.iter().filter(|(name, _)| wanted.is_none_or(|word| name.contains(word))) {
+    for (name, test) in TESTS
+        .iter()
+        .filter(|(name, _)| wanted.is_none_or(|word| name.contains(word)))
+    {
         let passed = catch_unwind(AssertUnwindSafe(|| test(&world))).is_ok();
         println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
         failed += u32::from(!passed);
     }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

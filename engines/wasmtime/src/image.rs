@@ -105,7 +105,7 @@ impl Inner {
         };
         let restorer = Restorer {
             pages,
-            guards: &self.pool.guards,
+            guards: Some(&self.pool.guards).filter(|_| self.structure.is_none()),
             most: self.pool.keep_resident,
         };
         if instance.restore(first, &restorer) {

@@ -226,7 +226,12 @@ impl Instance {
         let (memory, Some(structure)) = (self.memory, self.structure) else {
             return Ok(());
         };
-        let Some(command) = self.store.data_mut().command().filter(|command| command.is_pure()) else {
+        let Some(command) = self
+            .store
+            .data_mut()
+            .command()
+            .filter(|command| command.is_pure())
+        else {
             return Ok(());
         };
         let wanted = command.extended(structure.most);
@@ -285,8 +290,8 @@ impl Instance {
             self.memory.data_ptr(&self.store),
             self.memory.data_size(&self.store),
         );
-        // SAFETY: the memory is that of this store's instance, whose code does not run; the handle is ours alone.
         let extended = self.structure.and_then(|structure| structure.extended);
+        // SAFETY: the memory is that of this store's instance, whose code does not run; the handle is ours alone.
         globals
             && area.size as u64 == extended.unwrap_or(to.size as u64)
             && unsafe {

@@ -60,7 +60,10 @@ pub(crate) static __dandelion_system_data: Shared = Shared(UnsafeCell::new(Syste
 }));
 
 /// Where the heap is.
-#[cfg_attr(not(target_family = "wasm"), expect(dead_code, reason = "elsewhere the heap is another"))]
+#[cfg_attr(
+    not(target_family = "wasm"),
+    expect(dead_code, reason = "elsewhere the heap is another")
+)]
 pub(crate) fn heap() -> (usize, usize) {
     // SAFETY: the host has written it before any code ran; through a pointer that the compiler knows nothing of.
     let data = unsafe { ptr::read_volatile(__dandelion_system_data.0.get()) };

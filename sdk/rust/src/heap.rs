@@ -40,7 +40,10 @@ static HEAP: Heap = Heap::new(crate::data::heap);
 
 impl Heap {
     /// In this range, which is asked for when the first piece is.
-    #[cfg_attr(not(target_family = "wasm"), allow(dead_code, reason = "elsewhere the heap is another"))]
+    #[cfg_attr(
+        not(target_family = "wasm"),
+        allow(dead_code, reason = "elsewhere the heap is another")
+    )]
     pub(crate) const fn new(range: fn() -> (usize, usize)) -> Self {
         let state = State {
             next: 0,

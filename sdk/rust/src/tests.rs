@@ -29,7 +29,12 @@ fn pieces_do_not_overlap_and_are_used_again() {
             let at = at.expose_provenance();
             let before = alive.range(..at).next_back();
             assert!(before.is_none_or(|(before, layout)| before + layout.size() <= at));
-            assert!(alive.range(at..).next().is_none_or(|(after, _)| at + size <= *after));
+            assert!(
+                alive
+                    .range(at..)
+                    .next()
+                    .is_none_or(|(after, _)| at + size <= *after)
+            );
             alive.insert(at, layout);
         } else {
             let (at, layout) = alive.pop_first().unwrap();
@@ -44,7 +49,9 @@ fn a_heap_ends() {
     let heap = Heap::new(range);
     let layout = Layout::from_size_align(4096, 16).unwrap();
     // SAFETY: it has a size.
-    let count = (0..100).take_while(|_| unsafe { !heap.alloc(layout).is_null() }).count();
+    let count = (0..100)
+        .take_while(|_| unsafe { !heap.alloc(layout).is_null() })
+        .count();
     assert_eq!(count, 16);
     let huge = Layout::from_size_align(isize::MAX as usize - 100, 16).unwrap();
     // SAFETY: as above.

@@ -72,7 +72,10 @@ fn compiler(compiler: HostCompiler) -> Finding {
 /// Whether native executables can be kept in.
 fn processes() -> Finding {
     let (state, found) = match node::supports_processes() {
-        Ok(()) => (State::Ok, "each request in namespaces of its own, Landlock, seccomp".to_owned()),
+        Ok(()) => (
+            State::Ok,
+            "each request in namespaces of its own, Landlock, seccomp".to_owned(),
+        ),
         Err(reason) => (State::Missing, reason),
     };
     Finding {

@@ -20,6 +20,11 @@ use crate::{
     Body, ByteSize, CoreId, Engine, Fault, Grant, Image, Input, Limits, PrepareError, Protocol, SpawnError,
     Step, Until, is_reserved_variable,
 };
+pub use pure::{
+    a_hostile_structure_is_a_fault, a_memory_with_sets_is_fresh, a_pure_function_has_its_sets_in_its_memory,
+    a_structure_without_a_place_is_refused, inputs_beyond_the_limit_are_refused, nans_are_canonical,
+    nans_in_vectors_are_canonical,
+};
 use std::{
     collections::HashSet,
     panic::{self, AssertUnwindSafe},
@@ -29,10 +34,6 @@ use std::{
     },
     thread,
     time::{Duration, Instant},
-};
-pub use pure::{
-    a_hostile_structure_is_a_fault, a_memory_with_sets_is_fresh, a_pure_function_has_its_sets_in_its_memory,
-    a_structure_without_a_place_is_refused, inputs_beyond_the_limit_are_refused, nans_are_canonical,
 };
 
 macro_rules! cases {
@@ -81,6 +82,7 @@ cases! {
     inputs_beyond_the_limit_are_refused,
     a_structure_without_a_place_is_refused,
     nans_are_canonical,
+    nans_in_vectors_are_canonical,
 }
 
 /// Runs every case, printing its name before it begins.

@@ -62,7 +62,12 @@ fn both(test: impl Fn(&mut Memory<'_>, bool)) {
     }
 }
 
-fn place_any(memory: &mut Memory<'_>, wide: bool, inputs: &[Set], outputs: &[String]) -> Result<(), BadInputs> {
+fn place_any(
+    memory: &mut Memory<'_>,
+    wide: bool,
+    inputs: &[Set],
+    outputs: &[String],
+) -> Result<(), BadInputs> {
     let (at, free) = (
         memory.base + AT,
         memory.base + 256..memory.base + memory.bytes.len() as u64,

@@ -64,6 +64,20 @@ fn a_new_engine_compiles_anew_and_the_old_artefacts_go() {
 }
 
 #[test]
+fn the_same_code_is_compiled_apart_as_a_pure_function() {
+    let mut node = Node::new();
+    let pure = format!("{SHOP}protocol = \"pure\"\n");
+    node.deploy(SHOP, &[("resize", "one")]).unwrap();
+    node.deploy(&pure, &[("resize", "one")]).unwrap();
+    assert_eq!(node.engine.compiled.load(Ordering::SeqCst), 2);
+    // Both are found again.
+    node.open().unwrap();
+    node.deploy(SHOP, &[("resize", "one")]).unwrap();
+    node.deploy(&pure, &[("resize", "one")]).unwrap();
+    assert_eq!(node.engine.compiled.load(Ordering::SeqCst), 0);
+}
+
+#[test]
 fn damaged_artefacts_are_never_mapped_but_made_anew() {
     let mut node = Node::new();
     node.deploy(SHOP, &[("resize", "one")]).unwrap();

@@ -89,6 +89,10 @@ impl Engine for TinyEngine {
 }
 
 impl Image for TinyImage {
+    fn is_pure(&self) -> bool {
+        true
+    }
+
     fn spawn(&self, _: &Arc<Grant>, _: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         Err(SpawnError::Failed {
             reason: self.0.clone(),

@@ -87,7 +87,7 @@ impl Inner {
         };
         let restorer = Restorer {
             pages,
-            guards: &self.pool.guards,
+            guards: Some(&self.pool.guards),
             most: MOST_RESTORED,
         };
         if instance.restore(pristine, &restorer) {
