@@ -177,7 +177,7 @@ build/guests/words.so: $(WORDS) sdk/c/millpond.c Makefile | build/guests
 	clang-22 $(C_FLAGS) -nostdlib -shared -fPIC -DMILLPOND_NO_START -Isdk/c -o $@ sdk/c/examples/words.c sdk/c/millpond.c
 
 build/guests/%.native: tests/guests/%.c Makefile | build/guests
-	clang-22 $(C_FLAGS) -static -o $@ $<
+	clang-22 -D_GNU_SOURCE $(C_FLAGS) -static -o $@ $<
 
 build/guests:
 	mkdir -p $@

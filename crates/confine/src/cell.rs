@@ -23,9 +23,13 @@ use crate::{
     seconds,
 };
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, open, openat},
     io::write,
-    process::{DumpableBehavior, Resource, getgid, getppid, getuid, set_dumpable_behavior},
+    process::{
+        DumpableBehavior, PidfdFlags, Resource, getgid, getpid, getppid, getuid, pidfd_open,
+        set_dumpable_behavior,
+    },
 };
 use std::{
     ffi::CString,
@@ -54,6 +58,8 @@ pub struct Cell {
     filter: Vec<Instruction>,
     threads: u64,
     processor: Option<Duration>,
+    /// The zygote itself: readable once it has ended.
+    zygote: OwnedFd,
     /// `/proc`, which is nowhere to be found any more. For children to write down who they are.
     processes: OwnedFd,
     /// How: a file of theirs, and what goes into it.
@@ -124,6 +130,8 @@ impl Confinement {
         // Again, since becoming somebody else has cleared it.
         namespace::die_with(parent)?;
 
+        let zygote = pidfd_open(getpid(), PidfdFlags::empty())
+            .map_err(|error| missing(Wall::Processes)(error.into()))?;
         let (user, group) = (getuid().as_raw(), getgid().as_raw());
         let scratch = match &guests {
             Guests::Programs {
@@ -140,6 +148,7 @@ impl Confinement {
             filter,
             threads: self.limits.threads,
             processor,
+            zygote,
             processes,
             identity: [
                 ("self/setgroups", "deny".to_owned()),
@@ -200,6 +209,15 @@ impl Cell {
         limit::lower(Resource::Nproc, self.threads)?;
         if let Some(time) = self.processor {
             limit::lower(Resource::Cpu, seconds(time))?;
+        }
+        // Who ended before this guest has asked to end with it does not end it. It is asked last: at first the kernel may be about it.
+        let mut watched = [PollFd::new(&self.zygote, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if poll(&mut watched, Some(&now))? > 0 {
+            return Err(io::Error::other(ConfineError::Orphan));
         }
         if let Guests::Programs { .. } = self.guests {
             bpf::apply(&self.filter)?;

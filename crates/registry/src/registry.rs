@@ -363,7 +363,12 @@ impl Registry {
                 Err(LoadError::Refused(reason)) => return Err(Error::CodeRefused { function, reason }),
             };
             if matches!(settings.protocol, Protocol::Pure { .. }) && !ready.image.is_pure() {
-                let reason = "`protocol = \"pure\"` is for core modules, and this is a component";
+                let reason = if ready.engine == self.options.tiers.native {
+                    "`protocol = \"pure\"` is for executables that define `__dandelion_system_data` and are linked with \
+                     `-static -no-pie`, with their symbols, and this is none"
+                } else {
+                    "`protocol = \"pure\"` is for core modules, and this is a component"
+                };
                 let reason = PrepareError::Unsupported(reason.to_owned());
                 return Err(Error::CodeRefused { function, reason });
             }

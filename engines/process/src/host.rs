@@ -229,6 +229,16 @@ pub(crate) enum Standing {
     Lost(String),
 }
 
+/// What became of an order.
+pub(crate) enum Ordered {
+    /// It is on its way.
+    Taken(Id),
+    /// The socket has no room for it now.
+    Full,
+    /// There is nobody to take it. No guest has come of it.
+    Gone,
+}
+
 /// What a guest takes of the node for as long as it lives.
 pub(crate) struct Held {
     pub(crate) _place: Place,
@@ -264,14 +274,14 @@ impl Zygote {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Orders a guest, with the words of a program. `None` while the socket is full.
+    /// Orders a guest, with the words of a program.
     pub(crate) fn order(
         &self,
         order: impl FnOnce(Id) -> [u8; 9],
         text: &[u8],
         descriptors: &[BorrowedFd<'_>],
         waker: &Waker,
-    ) -> Option<Id> {
+    ) -> Ordered {
         let mut state = self.state.lock();
         let guest = Guest {
             standing: Standing::Ordered,
@@ -280,20 +290,16 @@ impl Zygote {
         };
         let id = state.guests.insert(guest);
         match wire::send(&self.socket, &[&order(id as Id), text], descriptors) {
-            Ok(()) => {}
-            Err(Errno::AGAIN) => {
-                state.guests.remove(id);
-                return None;
-            }
+            Ok(()) => Ordered::Taken(id as Id),
             Err(error) => {
-                let lost = state
-                    .reason
-                    .clone()
-                    .unwrap_or_else(|| format!("its zygote takes no orders: {error}"));
-                state.guests[id].standing = Standing::Lost(lost);
+                state.guests.remove(id);
+                if error == Errno::AGAIN {
+                    return Ordered::Full;
+                }
+                self.gone.store(true, Ordering::Release);
+                Ordered::Gone
             }
         }
-        Some(id as Id)
     }
 
     /// How a guest stands; this waker is woken when that changes.

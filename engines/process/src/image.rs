@@ -116,7 +116,15 @@ fn in_memory(code: &[u8]) -> std::io::Result<OwnedFd> {
 }
 
 impl Loaded {
-    fn zygote(&self, key: Key) -> Result<Arc<Zygote>, String> {
+    /// The zygote of guests with this grant.
+    pub(crate) fn zygote(&self, grant: &Grant) -> Result<Arc<Zygote>, String> {
+        let key = Key {
+            pure: matches!(grant.protocol, Protocol::Pure { .. }),
+            limits: grant.limits,
+        };
+        if let (true, Err(reason)) = (key.pure, &self.executable.pure) {
+            return Err(format!("it is no pure function: {reason}"));
+        }
         let mut zygotes = self.zygotes.lock();
         zygotes.retain(|(_, zygote)| !zygote.is_gone());
         if let Some((_, zygote)) = zygotes.iter().find(|(other, _)| *other == key) {
@@ -165,18 +173,25 @@ impl Loaded {
     /// The memory of a pure guest before it has any inputs.
     pub(crate) fn region(&self, layout: &Layout, memory: ByteSize) -> rustix::io::Result<Region> {
         let mut region = Region::new(crate::page::up(memory.0) as usize)?;
+        self.fill(layout, &mut region, true);
+        Ok(region)
+    }
+
+    /// What it has and cannot write to: a guest has that from the executable, and what it leaves behind may lie there, such as a name.
+    pub(crate) fn add_read_only(&self, layout: &Layout, region: &mut Region) {
+        self.fill(layout, region, false);
+    }
+
+    fn fill(&self, layout: &Layout, region: &mut Region, writable: bool) {
         let bytes = region.bytes_mut();
-        for segment in layout.segments.iter().filter(|segment| segment.write) {
+        for segment in layout.segments.iter().filter(|segment| segment.write == writable) {
             let from = segment.offset as usize..(segment.offset + segment.filled) as usize;
             let to = (segment.address - layout.span.start) as usize;
-            if let (Some(from), Some(to)) = (
-                self.code.get(from),
-                bytes.get_mut(to..to + segment.filled as usize),
-            ) {
+            let to = to..to + segment.filled as usize;
+            if let (Some(from), Some(to)) = (self.code.get(from), bytes.get_mut(to)) {
                 to.copy_from_slice(from);
             }
         }
-        Ok(region)
     }
 }
 
@@ -198,18 +213,9 @@ impl Image for Ready {
         let Some(place) = self.0.host.places().take(1) else {
             return Err(SpawnError::Exhausted(input));
         };
-        let key = Key {
-            pure: matches!(grant.protocol, Protocol::Pure { .. }),
-            limits: grant.limits,
-        };
-        if let (true, Err(reason)) = (key.pure, &self.0.executable.pure) {
-            return Err(SpawnError::Failed {
-                reason: format!("it is no pure function: {reason}"),
-            });
-        }
         let zygote = self
             .0
-            .zygote(key)
+            .zygote(grant)
             .map_err(|reason| SpawnError::Failed { reason })?;
         let sandbox = Running::new(self.0.clone(), zygote, grant.clone(), input, place);
         Ok(Box::new(sandbox))

@@ -1,7 +1,7 @@
 //! A sandbox: one request, and the process that serves it.
 
 use crate::{
-    host::{Held, Lease, Standing, Zygote},
+    host::{Held, Lease, Ordered, Standing, Zygote},
     image::Loaded,
     pure_guest::{BAD_ACCESS, STACK_OVERFLOW},
     wire::{End, Id, Order, Words},
@@ -115,8 +115,7 @@ impl Running {
         })
     }
 
-    /// `None` if the zygote has no room for an order yet.
-    fn order(&mut self, work: &Work, waker: &Waker) -> Option<Id> {
+    fn order(&mut self, work: &Work, waker: &Waker) -> Ordered {
         match work {
             Work::Pure(region) => {
                 let order = |id| Order::Pure(id).head();
@@ -145,18 +144,22 @@ impl Running {
             Some(work) => work,
             None => self.work()?,
         };
-        match self.order(&work, waker) {
-            Some(id) => {
+        let again = match self.order(&work, waker) {
+            Ordered::Taken(id) => {
                 self.state = State::Running(id, work);
-                Ok(None)
+                return Ok(None);
             }
-            None => {
-                self.state = State::New(Some(work));
-                Ok(Some(Step::Waiting {
-                    until: Some(Instant::now() + AGAIN),
-                }))
+            Ordered::Full => AGAIN,
+            Ordered::Gone => {
+                let zygote = self.image.zygote(&self.grant);
+                self.zygote = zygote.map_err(|reason| trap(&reason))?;
+                Duration::ZERO
             }
-        }
+        };
+        self.state = State::New(Some(work));
+        Ok(Some(Step::Waiting {
+            until: Some(Instant::now() + again),
+        }))
     }
 
     /// At the earliest it will have used up its time on processors then.
@@ -227,6 +230,7 @@ impl Running {
         let Some(layout) = self.image.layout() else {
             return Err(trap("it is no pure function"));
         };
+        self.image.add_read_only(layout, &mut region);
         let memory = Memory {
             bytes: region.bytes_mut(),
             base: layout.span.start,

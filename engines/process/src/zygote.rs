@@ -84,7 +84,11 @@ pub(crate) fn spawner() -> Finished {
         match unsafe { libc::fork() } {
             0 => {
                 drop(buffer);
-                return zygote(&setup, &socket, executable);
+                let finished = zygote(&setup, &socket, executable);
+                if let Err(reason) = &finished {
+                    let _ = wire::send(&socket, &[reason.as_bytes()], &[]);
+                }
+                return finished;
             }
             // What came with the packet is closed, which tells the node.
             -1 => tracing::warn!(error = %io::Error::last_os_error(), "no zygote could be forked"),

@@ -161,6 +161,8 @@ fn a_pure_function_gives_sets_for_sets(world: &World) {
         let (ended, said, log) = run(&image, &pure_grant(), "some words");
         assert_eq!((ended, &*said, &*log), (Ok(()), "SOME WORDS", ""));
     }
+    let (ended, said, _) = run(&image, &pure_grant(), "constant");
+    assert_eq!((ended, &*said), (Ok(()), "what nobody can write to"));
     let large = "x".repeat(1 << 20);
     let (ended, said, _) = run(&image, &pure_grant(), &large);
     assert_eq!(ended, Ok(()));
