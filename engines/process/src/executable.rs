@@ -115,7 +115,7 @@ fn libraries(file: &ElfFile64<'_, Le>, bytes: &[u8]) -> Result<Vec<String>, Prep
     let dynamic = table.dynamic_table(Le, bytes).map_err(malformed)?;
     let needed = dynamic
         .iter()
-        .filter(|entry| entry.tag == i64::from(elf::DT_NEEDED));
+        .filter(|entry| entry.tag == elf::DT_NEEDED);
     needed
         .map(|entry| {
             let name = dynamic.string(entry).map_err(malformed)?;
