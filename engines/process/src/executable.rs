@@ -113,9 +113,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Executable, PrepareError> {
 fn libraries(file: &ElfFile64<'_, Le>, bytes: &[u8]) -> Result<Vec<String>, PrepareError> {
     let table = file.elf_section_table();
     let dynamic = table.dynamic_table(Le, bytes).map_err(malformed)?;
-    let needed = dynamic
-        .iter()
-        .filter(|entry| entry.tag == elf::DT_NEEDED);
+    let needed = dynamic.iter().filter(|entry| entry.tag == elf::DT_NEEDED);
     needed
         .map(|entry| {
             let name = dynamic.string(entry).map_err(malformed)?;

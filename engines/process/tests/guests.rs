@@ -270,7 +270,9 @@ fn a_pure_function_has_no_way_out(world: &World) {
     assert!(matches!(ended("i".into()), Fault::Trap { .. }));
 }
 
-const TESTS: &[(&str, fn(&World))] = &[
+type Test = fn(&World);
+
+const TESTS: &[(&str, Test)] = &[
     ("a_program_is_a_command", a_program_is_a_command),
     ("programs_fail_as_commands_do", programs_fail_as_commands_do),
     (
