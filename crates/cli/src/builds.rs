@@ -278,7 +278,7 @@ mod tests {
         assert!(
             built("printf '#!/b' > f.wasm")
                 .unwrap_err()
-                .contains("is not WebAssembly")
+                .contains("is neither WebAssembly nor")
         );
         assert!(
             built(": > f.wasm")
