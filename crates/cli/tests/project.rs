@@ -123,7 +123,9 @@ fn a_build_that_fails_is_told_with_its_output() {
 
     let folder = application("echo no code > f.wasm");
     assert!(bad(folder.path(), &["build"], 1).contains("is neither WebAssembly nor an executable"));
-    assert!(bad(folder.path(), &["deploy", "--build"], 1).contains("is neither WebAssembly nor an executable"));
+    assert!(
+        bad(folder.path(), &["deploy", "--build"], 1).contains("is neither WebAssembly nor an executable")
+    );
     let folder = application("true");
     assert!(bad(folder.path(), &["build"], 1).contains("f.wasm, cannot be read"));
 }

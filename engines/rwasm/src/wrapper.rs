@@ -593,12 +593,14 @@ mod rounding {
     const TO_ZERO: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
 
     round! {
-        f32_sqrt: f32, _mm_set1_ps, _mm_cvtss_f32, v => _mm_sqrt_ps(v);
+        // LLVM knows that a root of what is negative is a NaN, and takes `if root != root { nan } else { root }` for the root: the bits would be lost
+        // that the code asks for.
+        f32_sqrt: f32, _mm_set1_ps, _mm_cvtss_f32, v => core::hint::black_box(_mm_sqrt_ps(v));
         f32_ceil: f32, _mm_set_ss, _mm_cvtss_f32, v => _mm_round_ss::<UP>(v, v);
         f32_floor: f32, _mm_set_ss, _mm_cvtss_f32, v => _mm_round_ss::<DOWN>(v, v);
         f32_trunc: f32, _mm_set_ss, _mm_cvtss_f32, v => _mm_round_ss::<TO_ZERO>(v, v);
         f32_nearest: f32, _mm_set_ss, _mm_cvtss_f32, v => _mm_round_ss::<NEAREST>(v, v);
-        f64_sqrt: f64, _mm_set1_pd, _mm_cvtsd_f64, v => _mm_sqrt_pd(v);
+        f64_sqrt: f64, _mm_set1_pd, _mm_cvtsd_f64, v => core::hint::black_box(_mm_sqrt_pd(v));
         f64_ceil: f64, _mm_set_sd, _mm_cvtsd_f64, v => _mm_round_sd::<UP>(v, v);
         f64_floor: f64, _mm_set_sd, _mm_cvtsd_f64, v => _mm_round_sd::<DOWN>(v, v);
         f64_trunc: f64, _mm_set_sd, _mm_cvtsd_f64, v => _mm_round_sd::<TO_ZERO>(v, v);
