@@ -171,7 +171,7 @@ NO_RUSTC = '[rwasm]\nrustc = "/nowhere/rustc"\n'
 
 def test_a_node_without_a_compiler_says_so(make_node, tmp_path):
     node = make_node(config=NO_CLANG + NO_RUSTC)
-    assert engines(node) == ["wasmtime", "wasmtime-dense"]
+    assert set(engines(node)) - {"process"} == {"wasmtime", "wasmtime-dense"}
     app = node.deploy("without", {"f": "ping"})
     assert app.call("f").status == 200
     assert tier(node, "without.f") == {"engine": "wasmtime"}
@@ -188,7 +188,7 @@ def test_one_compiler_does_without_the_other(node, make_node):
     if "rwasm" not in engines(node):
         pytest.skip("the engine rwasm is not here: `millpond doctor` says how to get its compiler")
     node = make_node(config=NO_CLANG)
-    assert engines(node) == ["wasmtime", "wasmtime-dense", "rwasm", "rwasm-mask"]
+    assert set(engines(node)) - {"process"} == {"wasmtime", "wasmtime-dense", "rwasm", "rwasm-mask"}
     app = node.deploy("one", {"f": ("ping", {"engine": "rwasm"}), "g": ("ping", {"engine": "rwasm-mask"}), "spin": ("spin", {"engine": "rwasm", "timeout": "1s"})})
     assert app.call("f").text == app.call("g").text == "pong\n"
     assert tier(node, "one.f") == {"engine": "rwasm"}

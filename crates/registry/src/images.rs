@@ -209,7 +209,7 @@ impl Images {
     ) -> Result<Ready, LoadError> {
         let source = Source {
             // An executable is the same for all protocols.
-            kind: match self.code.kind(source.code)? {
+            kind: match self.code.kind(source.code) {
                 CodeKind::Native => CodeKind::Native,
                 _ => source.kind,
             },
