@@ -51,8 +51,8 @@ def test_the_node_chooses_it_for_an_executable(node):
 def test_native_code_answers_as_webassembly(node):
     names = ["ping", "echo", "env", "cgi", "sleep", "stderr"]
     settings = {"cgi": {"protocol": "cgi"}, "env": {"env": {"MODE": "x"}, "arguments": ["one", "two words"]}}
-    native_app = node.deploy("same", {name: (native(name), settings.get(name, {})) for name in names})
-    wasm_app = node.deploy("same-wasm", {name: (name, settings.get(name, {})) for name in names})
+    native_app = node.deploy("native-same", {name: (native(name), settings.get(name, {})) for name in names})
+    wasm_app = node.deploy("native-same-wasm", {name: (name, settings.get(name, {})) for name in names})
     for name in names:
         got, expected = (app.call(name, b"the body", rest="?ms=3") for app in (native_app, wasm_app))
         assert (got.status, got.headers.get("Content-Type")) == (expected.status, expected.headers.get("Content-Type")), name
