@@ -23,6 +23,7 @@ mod host;
 mod image;
 mod libraries;
 mod page;
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_pure_guest.rs")]
 mod pure_guest;
 mod sandbox;
 mod wire;
@@ -63,7 +64,7 @@ pub struct Process {
 impl Process {
     /// Starts the thread that listens; the first image starts the spawner.
     ///
-    /// Fails if this host cannot confine such processes as [`confine::Support`] says.
+    /// Fails if this process can have no such thread. Whether the host can confine guests, [`supported`] says.
     pub fn new(options: &Options) -> Result<Self, PrepareError> {
         let host = Host::new(options)
             .map_err(|error| PrepareError::Compiler(format!("cannot listen to processes: {error}")))?;

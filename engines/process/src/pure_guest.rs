@@ -74,7 +74,6 @@ struct Start {
 const READS: u64 = 1024;
 const FILTER: u64 = READS + size_of::<Start>() as u64;
 
-#[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".pushsection .text.millpond_start, \"ax\", @progbits",
     ".globl millpond_start, millpond_start_handler, millpond_start_end",
@@ -149,7 +148,6 @@ std::arch::global_asm!(
     guard_size = const GUARD,
 );
 
-#[cfg(target_arch = "x86_64")]
 unsafe extern "C" {
     static millpond_start: u8;
     static millpond_start_handler: u8;
@@ -172,7 +170,6 @@ fn length(range: &Range) -> usize {
     (range.end - range.start) as usize
 }
 
-#[cfg(target_arch = "x86_64")]
 impl Prepared {
     /// Maps what all guests read, and the pages beside the region.
     pub(crate) fn new(
@@ -297,7 +294,6 @@ impl Prepared {
 }
 
 /// For all guests. The zygote itself would leave as they do.
-#[cfg(target_arch = "x86_64")]
 fn handle_faults() -> io::Result<()> {
     // SAFETY: the handler never returns, and its stack is nobody else's. The structures outlive the calls.
     unsafe {

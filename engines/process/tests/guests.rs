@@ -4,7 +4,7 @@ use contract::{
     ByteSize, Fault, Grant, Image, Protocol,
     conformance::guest::{Running, compile, grant, load},
 };
-use millpond_engine_process::{Options, Process, answer};
+use millpond_engine_process::{Options, Process, answer, supported};
 use std::{
     env,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -295,6 +295,10 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = env::args_os().skip(1).collect();
     if let Some(code) = answer(&arguments) {
         return code;
+    }
+    if let Err(reason) = supported() {
+        println!("skipped: {reason}");
+        return ExitCode::SUCCESS;
     }
     let wanted = arguments
         .first()
