@@ -158,9 +158,9 @@ def is_saturated(report):
     return report["server_core_busy"] >= 0.98 and report["server_busy"] >= 0.95 and report["client_busy"] < 0.98
 
 
-def conduct(name, campaign, description, ours, places, prepare=()):
+def conduct(name, campaign, description, ours, places, prepare=(), figures=None):
     """Runs a bench from its command line. `ours` names the contenders whose wrong answers are a claim; `places` gives the
-    drawings their colours' order; `prepare` are commands that run first."""
+    drawings their colours' order; `prepare` are commands that run first; `figures` is where drawings go that the manual shows."""
     parts = campaign.PARTS
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help=f"parts, separated by commas: {', '.join(parts)}")
@@ -213,8 +213,9 @@ def conduct(name, campaign, description, ours, places, prepare=()):
         output / f"{name}.json",
         {"conditions": conditions, "claims": bench.claims, "missing": bench.missing, "series": bench.series},
     )
+    drawn = figures if figures and output == ROOT / "bench/results" else output
     for drawing, (title, panels, note) in bench.drawings.items():
-        plots.draw(output / f"{name}-{drawing}.svg", title, panels, note)
+        plots.draw(drawn / f"{name}-{drawing}.svg", title, panels, note)
     print(results.claims_table(bench.claims))
     for contender, (count, first) in bench.wrong.items():
         print(f"{contender}: {count} wrong answers; the first: {first}")

@@ -52,7 +52,7 @@ class Millpond(Server):
         port = free_port()
         if not MILLPOND.exists():
             raise Unavailable("target/release/millpond is missing: run `make build`")
-        command = [TOOL, "native"] if native else [MILLPOND, "serve"]
+        command = [TOOL, "native"] if native else self.program()
         command += ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{self.admin}"]
         command += ["--data", folder, "--cores", ",".join(map(str, sorted(cores or {core})))]
         if config:
@@ -61,6 +61,10 @@ class Millpond(Server):
             file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
             command += ["--config", file]
         super().__init__(name, command, port, core, logs, target="/healthz", cores=cores)
+
+    def program(self):
+        """What is started."""
+        return [MILLPOND, "serve"]
 
     def command(self, *words):
         """What `millpond` says to that."""

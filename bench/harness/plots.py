@@ -103,13 +103,13 @@ def near(points, others):
 
 
 class Lines(Panel):
-    """`series`: name → list of (x, y); x is logarithmic, y too if `log`. `dashed` has the same names, drawn thin and dashed."""
+    """`series`: name → list of (x, y); x is logarithmic unless `even`, y if `log`. `dashed` has the same names, drawn thin and dashed."""
 
-    def __init__(self, title, x_label, y_label, series, dashed=None, x_names=None, log=True):
+    def __init__(self, title, x_label, y_label, series, dashed=None, x_names=None, log=True, even=False):
         super().__init__(title, x_label, y_label)
         everything = [*series.values(), *(dashed or {}).values()]
         floor = HEIGHT - BOTTOM
-        scale_x = Scale([x for points in everything for x, _ in points], LEFT, self.width - RIGHT)
+        scale_x = Scale([x for points in everything for x, _ in points], LEFT, self.width - RIGHT, not even)
         scale_y = Scale([y for points in everything for _, y in points], floor, TOP, log)
         xs = sorted({x for points in everything for x, _ in points})
         self.frame(scale_y, [(scale_x.at(x), (x_names or {}).get(x, nice(x))) for x in xs])

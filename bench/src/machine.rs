@@ -106,3 +106,28 @@ pub(crate) fn idle_time(core: usize) -> Result<Duration> {
         fields.get(3).copied().unwrap_or(0) + fields.get(4).copied().unwrap_or(0),
     ))
 }
+
+/// What a process has of memory, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) resident: u64,
+    pub(crate) addresses: u64,
+}
+
+/// What this process has.
+pub(crate) fn memory() -> Result<Memory> {
+    let status = fs::read_to_string("/proc/self/statm")?;
+    let mut pages = status.split(' ').map(|number| number.trim().parse::<u64>());
+    let mut next = || {
+        pages
+            .next()
+            .context("the kernel does not say what memory there is")?
+            .context("no number")
+    };
+    let size = rustix::param::page_size() as u64;
+    let addresses = next()? * size;
+    Ok(Memory {
+        resident: next()? * size,
+        addresses,
+    })
+}

@@ -1,11 +1,13 @@
-//! A node whose functions are part of it: whatever is deployed answers "pong", without a sandbox. All else is a node's: routes,
+//! A node whose functions are part of it: whatever is deployed computes the same, without a sandbox. All else is a node's: routes,
 //! admission, policy, accounting. So the difference to a node with sandboxes is what sandboxes cost.
 
+use crate::matmul;
 use anyhow::Result;
 use bytes::Bytes;
+use clap::ValueEnum;
 use contract::{
-    Artefact, Code, CoreId, Engine, Grant, Image, Input, PrepareError, Protocol, ResponseHead, Sandbox,
-    SpawnError, Step, Until, Usage,
+    Artefact, Body, Code, CoreId, Engine, Fault, Grant, Image, Input, PrepareError, Protocol, ResponseHead,
+    Sandbox, SpawnError, Step, Until, Usage,
 };
 use node::{Config, Node, Overrides};
 use std::{
@@ -18,6 +20,16 @@ use std::{
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
+    #[command(flatten)]
+    place: Place,
+    /// What every function does.
+    #[arg(long, value_enum, default_value = "ping")]
+    function: Function,
+}
+
+/// Where a node is, and where it runs.
+#[derive(clap::Args)]
+pub(crate) struct Place {
     /// Where functions are served.
     #[arg(long)]
     listen: SocketAddr,
@@ -30,18 +42,25 @@ pub(crate) struct Options {
     /// The processors to run on.
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
+    /// A configuration file.
+    #[arg(long)]
+    config: Option<PathBuf>,
 }
 
-/// What every function answers.
-const PONG: &[u8] = b"pong\n";
+#[derive(Clone, Copy, ValueEnum)]
+enum Function {
+    Ping,
+    Matmul,
+}
 
 /// Stands for another engine under its name, and runs nothing of what is deployed.
-struct Native(Arc<dyn Engine>);
+struct Native(Arc<dyn Engine>, Function);
 
-struct Ping;
+struct Inside(Function);
 
 /// One request's.
 struct Call {
+    function: Function,
     grant: Arc<Grant>,
     input: Input,
 }
@@ -60,44 +79,72 @@ impl Engine for Native {
     }
 
     fn load(&self, _: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
-        Ok(Arc::new(Ping))
+        Ok(Arc::new(Inside(self.1)))
     }
 
     fn preempt(&self, _: CoreId) {}
 }
 
-impl Image for Ping {
+impl Image for Inside {
+    fn is_pure(&self) -> bool {
+        matches!(self.0, Function::Matmul)
+    }
+
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         let grant = grant.clone();
-        Ok(Box::new(Call { grant, input }))
+        let function = self.0;
+        Ok(Box::new(Call {
+            function,
+            grant,
+            input,
+        }))
     }
 }
 
 impl Sandbox for Call {
     fn run(&mut self, _: &Waker, _: Until<'_>) -> Step {
-        let started = Some(Instant::now());
+        let usage = Usage {
+            started: Some(Instant::now()),
+            ..Usage::default()
+        };
+        let answer = match (self.function, &self.input.body) {
+            (Function::Ping, _) => Some(Bytes::from_static(b"pong\n")),
+            (Function::Matmul, Body::Whole(matrix)) => matmul::product(matrix).map(Bytes::from),
+            (Function::Matmul, Body::Stream(_)) => None,
+        };
+        let Some(answer) = answer else {
+            return Step::Fault(Fault::Exit { code: 3 }, usage);
+        };
         let headers = match &self.grant.protocol {
-            Protocol::Raw { content_type } => vec![("content-type".into(), content_type.clone())],
-            Protocol::Cgi | Protocol::Pure { .. } => Vec::new(),
+            Protocol::Raw { content_type } | Protocol::Pure { content_type, .. } => {
+                vec![("content-type".into(), content_type.clone())]
+            }
+            Protocol::Cgi => Vec::new(),
         };
         self.input.response.head(ResponseHead { status: 200, headers });
-        self.input.response.body(Bytes::from_static(PONG));
-        Step::Done(Usage { started, memory: 0 })
+        self.input.response.body(answer);
+        Step::Done(usage)
     }
 }
 
 pub(crate) fn run(options: Options) -> Result<()> {
+    let function = options.function;
+    serve(options.place, |engine| Arc::new(Native(engine, function)))
+}
+
+/// A node with these instead of its engines, until it is killed.
+pub(crate) fn serve(place: Place, instead: impl Fn(Arc<dyn Engine>) -> Arc<dyn Engine>) -> Result<()> {
     let overrides = Overrides {
-        listen: Some(options.listen),
-        admin: Some(options.admin),
-        data: Some(options.data),
-        cores: Some(options.cores),
+        listen: Some(place.listen),
+        admin: Some(place.admin),
+        data: Some(place.data),
+        cores: Some(place.cores),
         ..Overrides::default()
     };
-    let config = Config::load(None, &overrides)?;
-    let native = |engine| Arc::new(Native(engine)) as Arc<dyn Engine>;
-    let node = Node::start_with(&config, None, |engines| engines.into_iter().map(native).collect())?;
-    // Until it is killed.
+    let config = Config::load(place.config.as_deref(), &overrides)?;
+    let node = Node::start_with(&config, None, |engines| {
+        engines.into_iter().map(&instead).collect()
+    })?;
     let (_never, stop) = mpsc::channel();
     Ok(node.wait(&stop)?)
 }

@@ -10,9 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use contract::{
     Artefact, ByteSize, Code, CodeKind, CoreId, Digest, Engine, Grant, Head, HeadBuilder, Image, Input,
-    Limits, Protocol, RequestId, ResponseHead, ResponseSink, Step, Until, VersionNumber,
+    Limits, Protocol, RequestId, ResponseHead, ResponseSink, Sandbox, Step, Until, Usage, VersionNumber,
 };
-use engine_aot::{Aot, Bounds, Toolchain};
+use engine_aot::{Aot, Bounds};
+use engine_rwasm::Rwasm;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -21,7 +22,8 @@ use std::{
     num::NonZeroU32,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
-    task::Waker,
+    task::{Wake, Waker},
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 
@@ -51,7 +53,10 @@ pub(crate) struct Options {
     /// What isolates it.
     #[arg(long, default_value = "wasmtime")]
     engine: Isolation,
-    /// The module.
+    /// It is a pure function, whose request and answer are the only items of its sets.
+    #[arg(long)]
+    pure: bool,
+    /// The module or the executable.
     module: PathBuf,
 }
 
@@ -63,26 +68,55 @@ pub(crate) enum Isolation {
     AotSoftware,
     AotMask,
     AotNone,
+    Rwasm,
+    RwasmMask,
+    Process,
 }
 
 impl Isolation {
-    fn engine(self) -> Result<Arc<dyn Engine>> {
-        let bounds = match self {
+    /// With room for so many sandboxes at once.
+    pub(crate) fn engine(self, sandboxes: u32) -> Result<Arc<dyn Engine>> {
+        let places = || fresh::Places::new(sandboxes, None, Arc::default());
+        let aot = |bounds| -> Result<Arc<dyn Engine>> {
+            let toolchain = engine_aot::Toolchain::find().map_err(anyhow::Error::msg)?;
+            let options = engine_aot::Options {
+                bounds,
+                places: places(),
+                ..engine_aot::Options::default()
+            };
+            Ok(Arc::new(Aot::new(toolchain, &options)?))
+        };
+        let rwasm = |bounds| -> Result<Arc<dyn Engine>> {
+            let toolchain = engine_rwasm::Toolchain::find().map_err(anyhow::Error::msg)?;
+            let options = engine_rwasm::Options {
+                bounds,
+                places: places(),
+                ..engine_rwasm::Options::default()
+            };
+            Ok(Arc::new(Rwasm::new(toolchain, &options)?))
+        };
+        match self {
             Self::Wasmtime => {
-                let options = engine_wasmtime::Options::default();
-                return Ok(Arc::new(engine_wasmtime::Wasmtime::new(&options)?));
+                let options = engine_wasmtime::Options {
+                    sandboxes,
+                    ..engine_wasmtime::Options::default()
+                };
+                Ok(Arc::new(engine_wasmtime::Wasmtime::new(&options)?))
             }
-            Self::Aot => Bounds::Guard,
-            Self::AotSoftware => Bounds::Software,
-            Self::AotMask => Bounds::Mask,
-            Self::AotNone => Bounds::None,
-        };
-        let toolchain = Toolchain::find().map_err(anyhow::Error::msg)?;
-        let options = engine_aot::Options {
-            bounds,
-            ..engine_aot::Options::default()
-        };
-        Ok(Arc::new(Aot::new(toolchain, &options)?))
+            Self::Aot => aot(Bounds::Guard),
+            Self::AotSoftware => aot(Bounds::Software),
+            Self::AotMask => aot(Bounds::Mask),
+            Self::AotNone => aot(Bounds::None),
+            Self::Rwasm => rwasm(engine_rwasm::Bounds::Checked),
+            Self::RwasmMask => rwasm(engine_rwasm::Bounds::Mask),
+            Self::Process => {
+                let options = engine_process::Options {
+                    sandboxes,
+                    ..engine_process::Options::default()
+                };
+                Ok(Arc::new(engine_process::Process::new(&options)?))
+            }
+        }
     }
 }
 
@@ -132,14 +166,18 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let expected = options.expect.as_ref().map(read).transpose()?;
     let Module {
         image, compile, load, ..
-    } = Module::load(&options.module, options.engine)?;
+    } = Module::load_as(&options.module, options.engine, options.pure, SANDBOXES)?;
     // Compiling used every core; what runs from here on runs on one.
     if let Some(core) = options.core {
         machine::pin(core)?;
     }
 
-    let grant = grant(options.memory)?;
+    let grant = match options.pure {
+        true => pure_grant(options.memory)?,
+        false => grant(options.memory)?,
+    };
     let method = if body.is_empty() { "GET" } else { "POST" };
+    let waker = waker();
     let answer = Arc::new(Mutex::new(Answer::default()));
     let (mut times, mut boots, mut runs) = (Times::new()?, Times::new()?, Times::new()?);
     let mut cpu = machine::own_cpu_time();
@@ -154,7 +192,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             response: Box::new(Sink(answer.clone())),
             services: None,
         };
-        let one = once(image.as_ref(), &grant, input)?;
+        let one = once(image.as_ref(), &grant, input, &waker)?;
         if iteration >= options.warm {
             times.record(one.total);
             boots.record(one.boot);
@@ -192,23 +230,36 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     })
 }
 
+/// As many as an engine has room for if nobody says otherwise.
+const SANDBOXES: u32 = 1_000;
+
 /// A module that can run.
 pub(crate) struct Module {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) image: Arc<dyn Image>,
+    /// What it was loaded from.
+    pub(crate) compiled: Vec<u8>,
     compile: Duration,
     load: Duration,
 }
 
 impl Module {
-    /// Compiles it and loads it. That uses every core that there is.
+    /// Compiles a command and loads it. That uses every core that there is.
     pub(crate) fn load(path: &Path, engine: Isolation) -> Result<Self> {
+        Self::load_as(path, engine, false, SANDBOXES)
+    }
+
+    /// The same, of a command or a pure function.
+    pub(crate) fn load_as(path: &Path, engine: Isolation, pure: bool, sandboxes: u32) -> Result<Self> {
         let module = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let engine = engine.engine()?;
+        let engine = engine.engine(sandboxes)?;
         engine.seat(CoreId(0))?;
         let begin = Instant::now();
         let compiled = engine.compile(&Code {
-            kind: CodeKind::Wasm,
+            kind: match CodeKind::of(&module) {
+                CodeKind::Wasm if pure => CodeKind::PureWasm,
+                kind => kind,
+            },
             bytes: &module,
             pieces: None,
             background: None,
@@ -223,10 +274,24 @@ impl Module {
         Ok(Self {
             engine,
             image,
+            compiled,
             compile,
             load: begin.elapsed(),
         })
     }
+}
+
+/// A grant of a pure function with one set each way, as bench/engines/millpond.toml has it.
+pub(crate) fn pure_grant(memory: ByteSize) -> Result<Arc<Grant>> {
+    let grant = grant(memory)?;
+    Ok(Arc::new(Grant {
+        protocol: Protocol::Pure {
+            inputs: vec!["matrix".into()],
+            outputs: vec!["product".into()],
+            content_type: "application/octet-stream".into(),
+        },
+        ..Grant::clone(&grant)
+    }))
 }
 
 /// What a function may use of which nothing but its memory is asked.
@@ -264,25 +329,45 @@ struct One {
 /// Nothing that is measured here runs for so long.
 pub(crate) const QUANTUM: Duration = Duration::from_secs(10);
 
-fn once(image: &dyn Image, grant: &Arc<Grant>, input: Input) -> Result<One> {
+/// Wakes the thread that waits for a sandbox.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Of this thread.
+pub(crate) fn waker() -> Waker {
+    Waker::from(Arc::new(Unpark(thread::current())))
+}
+
+/// Runs a sandbox to its end, and waits while it does.
+pub(crate) fn finish(sandbox: &mut dyn Sandbox, waker: &Waker) -> Result<Usage> {
+    loop {
+        let until = Until {
+            at: Instant::now() + QUANTUM,
+            asked: &AtomicBool::new(false),
+        };
+        match sandbox.run(waker, until) {
+            Step::Done(usage) => return Ok(usage),
+            Step::Preempted => {}
+            Step::Waiting { until: Some(until) } => {
+                thread::park_timeout(until.saturating_duration_since(Instant::now()));
+            }
+            Step::Waiting { until: None } => thread::park(),
+            Step::Fault(fault, _) => bail!("{fault}"),
+        }
+    }
+}
+
+fn once(image: &dyn Image, grant: &Arc<Grant>, input: Input, waker: &Waker) -> Result<One> {
     let begin = Instant::now();
     let mut sandbox = image
         .spawn(grant, input)
         .map_err(|error| anyhow::anyhow!("cannot make a sandbox: {error:?}"))?;
-    let usage = loop {
-        let until = Until {
-            at: begin + QUANTUM,
-            asked: &AtomicBool::new(false),
-        };
-        match sandbox.run(Waker::noop(), until) {
-            Step::Done(usage) => break usage,
-            Step::Preempted => {}
-            Step::Waiting { .. } => {
-                bail!("the function waits for something; only functions that compute are measured")
-            }
-            Step::Fault(fault, _) => bail!("{fault}"),
-        }
-    };
+    let usage = finish(&mut *sandbox, waker)?;
     let ended = Instant::now();
     drop(sandbox);
     let gone = Instant::now();

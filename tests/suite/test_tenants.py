@@ -146,7 +146,7 @@ DOCUMENTS = {
 # Operations that name nothing: each has a test of its own here, or says nothing of anybody.
 NAMELESS = {
     "describe_node", "openapi", "manifest_schema", "health", "readiness", "metrics", "read_counters", "list_applications", "list_functions",
-    "list_calls", "read_audit", "list_tenants", "upload_code", "list_secrets", "set_secret", "delete_secret",
+    "list_calls", "read_audit", "list_tenants", "upload_code", "invoke_code", "list_secrets", "set_secret", "delete_secret",
 }
 
 
@@ -211,6 +211,7 @@ def test_code_is_deployed_by_who_has_it_only(shared):
     plan = shared.rival.control("POST", "/v1/applications/stolen/deployments?plan=true", request)
     assert plan.document["missing_code"] == [code]
     shared.rival.control("POST", "/v1/applications/stolen/deployments", request).problem(409, "code-missing")
+    shared.rival.control("POST", f"/v1/code/{code}/invoke").problem(409, "code-missing")
     # Whoever has it uploads it, and is not told that it was here.
     assert shared.rival.control("PUT", f"/v1/code/{code}", body=program).status == 201
     assert shared.rival.control("PUT", f"/v1/code/{code}", body=program).status == 200

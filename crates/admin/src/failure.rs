@@ -44,6 +44,11 @@ impl Failure {
         Self(Problem::new(status.as_u16(), code, detail, hint))
     }
 
+    /// What a function came to: its owner's to mend, whatever its status.
+    pub(crate) fn of_function(problem: Problem) -> Self {
+        Self(problem)
+    }
+
     /// The platform's own failure: its detail goes to the log.
     pub(crate) fn internal(attempt: &str, error: &dyn Error) -> Self {
         let cause = error

@@ -83,6 +83,7 @@ static OPERATIONS: &[Operation] = operations! {
     GET    "/metrics"                                   metrics              READ;
     GET    "/v1/counters"                               read_counters        READ;
     PUT    "/v1/code/{sha256}"                          upload_code          DEPLOY;
+    POST   "/v1/code/{sha256}/invoke"                   invoke_code          DEPLOY;
     GET    "/v1/applications"                           list_applications    READ;
     GET    "/v1/applications/{application}"             describe_application READ;
     DELETE "/v1/applications/{application}"             delete_application   DEPLOY;

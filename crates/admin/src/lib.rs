@@ -27,11 +27,13 @@ mod api;
 mod audit;
 mod failure;
 mod guard;
+mod once;
 mod openapi;
 /// The documents of requests and answers.
 pub mod wire;
 
 pub use audit::Audit;
+pub use once::{Once, Ran};
 pub use openapi::openapi;
 
 use axum::{Router, middleware, serve::ListenerExt};
@@ -74,6 +76,8 @@ pub struct State {
     pub calls: Option<Calls>,
     /// When schedules are due.
     pub agenda: Agenda,
+    /// Runs what is not deployed.
+    pub once: Arc<dyn Once>,
     /// What services show to others for functions.
     pub secrets: Secrets,
     /// What is counted.

@@ -1,10 +1,11 @@
 //! The API as a client sees it: over TCP, with the real registry, store, engine and logs behind it.
 
-use admin::{Audit, NodeInfo, State, wire};
+use admin::{Audit, NodeInfo, Once, Ran, State, wire};
+use bytes::Bytes;
 use calls::{CallId, Calls, Finished, Outcome, Timestamp, Verdict};
-use contract::{Digest, Problem, RequestId};
+use contract::{Digest, HeadBuilder, Problem, RequestId};
 use engine_wasmtime::Wasmtime;
-use registry::Registry;
+use registry::{Registry, Version};
 use secrets::Secrets;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
+    pin::Pin,
     sync::{
         Arc, LazyLock,
         atomic::{AtomicBool, Ordering},
@@ -37,6 +39,21 @@ static ENGINE: LazyLock<Arc<Wasmtime>> = LazyLock::new(|| {
     };
     Arc::new(Wasmtime::new(&options).unwrap())
 });
+
+/// Here is nobody to run anything: tests/suite/test_oneshot.py has a whole node.
+struct Nobody;
+
+impl Once for Nobody {
+    fn run(&self, _: Arc<Version>, _: HeadBuilder, _: Bytes) -> Pin<Box<dyn Future<Output = Ran> + Send>> {
+        Box::pin(async {
+            Ran {
+                answer: Err(Problem::new(500, "platform", "nobody runs it", "")),
+                log: Vec::new(),
+                timing: String::new(),
+            }
+        })
+    }
+}
 
 struct Node {
     address: SocketAddr,
@@ -75,6 +92,7 @@ impl Node {
         let ready = Arc::new(AtomicBool::new(true));
         let state = State {
             agenda: triggers::Agenda::default(),
+            once: Arc::new(Nobody),
             secrets: Secrets::open(&folder.path().join("secrets")).unwrap(),
             registry: Arc::new(registry),
             tenants,

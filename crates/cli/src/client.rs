@@ -326,6 +326,16 @@ impl Client {
         Self::read(self.control(Method::PUT, path, &[media_type], bytes)?)
     }
 
+    /// Sends bytes, and gives the answer with the words for what was attempted.
+    pub(crate) fn post_bytes(
+        &self,
+        path: &str,
+        headers: &[(HeaderName, String)],
+        bytes: &[u8],
+    ) -> Result<(String, Response<Body>), Failure> {
+        self.control(Method::POST, path, headers, bytes)
+    }
+
     /// Uploads code under its digest.
     pub(crate) fn put_code(&self, name: &str, digest: Digest, code: &[u8]) -> Result<(), Failure> {
         let bar = output::upload_bar(&format!("upload {name}"), code.len() as u64);

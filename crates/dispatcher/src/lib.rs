@@ -200,16 +200,24 @@ impl Dispatcher {
             .collect();
         *targets = next;
         drop(targets);
-        for function in gone {
-            self.metrics.forget(&function);
-            if let Err(error) = self.logs.delete(&function) {
-                tracing::warn!(%function, %error, "the log of a deleted function stays on disk");
-            }
-        }
+        gone.iter().for_each(|function| self.forget(function));
         if retired {
             self.shared.retired_some();
         }
         self.preload(cold);
+    }
+
+    /// What a version that is not deployed is invoked by: no name and no route leads to it.
+    pub fn unnamed(&self, version: &Arc<Version>) -> Arc<Target> {
+        self.target(version)
+    }
+
+    /// Drops what was measured of a function that is no more, and its log.
+    pub fn forget(&self, function: &FunctionId) {
+        self.metrics.forget(function);
+        if let Err(error) = self.logs.delete(function) {
+            tracing::warn!(%function, %error, "the log of a deleted function stays on disk");
+        }
     }
 
     fn target(&self, version: &Arc<Version>) -> Arc<Target> {

@@ -22,6 +22,7 @@ mod cores;
 mod driver;
 mod engines;
 mod limits;
+mod once;
 mod protocols;
 mod schedules;
 
@@ -50,7 +51,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     thread::{self, JoinHandle},
@@ -329,6 +330,12 @@ impl Node {
             calls: Some(calls),
             agenda,
             secrets,
+            once: Arc::new(once::Runner {
+                shared: shared.clone(),
+                dispatcher: dispatcher.clone(),
+                boot: boot_number(),
+                requests: AtomicU64::new(0),
+            }),
             metrics,
             node: admin::NodeInfo {
                 version: env!("CARGO_PKG_VERSION").to_owned(),

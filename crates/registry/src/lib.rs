@@ -39,6 +39,7 @@ mod disk;
 mod error;
 mod history;
 mod images;
+mod once;
 mod plan;
 mod record;
 mod registry;

@@ -1,5 +1,5 @@
 use crate::{
-    Action, Application, Error, History, LIVE, Plan, Snapshot, Stored, Usage, Version,
+    Action, Application, Error, History, LIVE, Plan, Settings, Snapshot, Stored, Usage, Version,
     disk::{self, CodeFiles},
     images::{Images, LoadError, Ready, Source},
     plan::{self, Wanted},
@@ -181,7 +181,7 @@ impl Registry {
     }
 
     /// Whether code is here that this tenant has shown to have.
-    fn has_code(&self, snapshot: &Snapshot, tenant: Option<&Name>, digest: Digest) -> bool {
+    pub(crate) fn has_code(&self, snapshot: &Snapshot, tenant: Option<&Name>, digest: Digest) -> bool {
         let deployed = || {
             let functions = snapshot
                 .of_tenant(tenant)
@@ -203,7 +203,16 @@ impl Registry {
         act(&self.snapshot())
     }
 
-    fn code(&self) -> &CodeFiles {
+    pub(crate) fn images(&self) -> &Arc<Images> {
+        &self.images
+    }
+
+    /// Of a version that nobody has used.
+    pub(crate) fn no_usage(&self) -> Usage {
+        Usage::new(cores(&self.options), None, milliseconds_since_1970())
+    }
+
+    pub(crate) fn code(&self) -> &CodeFiles {
         &self.images.code
     }
 
@@ -228,7 +237,7 @@ impl Registry {
         self.plan_against(&snapshot, &application, manifest, &wanted)
     }
 
-    fn wanted(
+    pub(crate) fn wanted(
         &self,
         application: &ApplicationId,
         manifest: &Manifest,
@@ -326,7 +335,7 @@ impl Registry {
                 application: application.clone(),
                 function: change.function.clone(),
             };
-            let usage = Usage::new(cores(&self.options), None, milliseconds_since_1970());
+            let usage = self.no_usage();
             let predecessor = current.and_then(|current| current.functions.get(&change.function)?.live());
             if let Some(predecessor) = predecessor {
                 usage.follow(&predecessor.usage);
@@ -353,36 +362,47 @@ impl Registry {
                 application: plan.application.clone(),
                 function: change.function.clone(),
             };
-            let ready = match self.images.load(
-                &settings.engine,
-                &function,
-                Source::new(*code, &settings.protocol),
-            ) {
-                Ok(ready) => ready,
-                Err(LoadError::Failed(error)) => return Err(error),
-                Err(LoadError::Refused(reason)) => return Err(Error::CodeRefused { function, reason }),
-            };
-            if matches!(settings.protocol, Protocol::Pure { .. }) && !ready.image.is_pure() {
-                let reason = if ready.engine == self.options.tiers.native {
-                    "`protocol = \"pure\"` is for executables that define `__dandelion_system_data` and are linked with \
-                     `-static -no-pie`, with their symbols, and this is none"
-                } else {
-                    "`protocol = \"pure\"` is for core modules, and this is a component"
-                };
-                let reason = PrepareError::Unsupported(reason.to_owned());
-                return Err(Error::CodeRefused { function, reason });
-            }
-            let initial = ready.image.initial_memory();
-            if initial > settings.limits.memory {
-                return Err(Error::MemoryTooSmall {
-                    function,
-                    limit: settings.limits.memory,
-                    initial,
-                });
-            }
+            let ready = self.ready(&function, settings, *code)?;
             loaded.insert(change.function.clone(), ready);
         }
         Ok(loaded)
+    }
+
+    /// The image of code that is to run so, if it can.
+    pub(crate) fn ready(
+        &self,
+        function: &FunctionId,
+        settings: &Settings,
+        code: Digest,
+    ) -> Result<Ready, Error> {
+        let refused = |reason| Error::CodeRefused {
+            function: function.clone(),
+            reason,
+        };
+        let source = Source::new(code, &settings.protocol);
+        let ready = match self.images.load(&settings.engine, function, source) {
+            Ok(ready) => ready,
+            Err(LoadError::Failed(error)) => return Err(error),
+            Err(LoadError::Refused(reason)) => return Err(refused(reason)),
+        };
+        if matches!(settings.protocol, Protocol::Pure { .. }) && !ready.image.is_pure() {
+            let reason = if ready.engine == self.options.tiers.native {
+                "`protocol = \"pure\"` is for executables that define `__dandelion_system_data` and are linked with \
+                 `-static -no-pie`, with their symbols, and this is none"
+            } else {
+                "`protocol = \"pure\"` is for core modules, and this is a component"
+            };
+            return Err(refused(PrepareError::Unsupported(reason.to_owned())));
+        }
+        let initial = ready.image.initial_memory();
+        if initial > settings.limits.memory {
+            return Err(Error::MemoryTooSmall {
+                function: function.clone(),
+                limit: settings.limits.memory,
+                initial,
+            });
+        }
+        Ok(ready)
     }
 
     fn next_record(&self, plan: &Plan, before: Option<ApplicationRecord>) -> ApplicationRecord {
@@ -755,7 +775,7 @@ fn functions(snapshot: &Snapshot) -> impl Iterator<Item = (&ApplicationId, &Name
     })
 }
 
-fn application_of(tenant: Option<&Name>, manifest: &Manifest) -> ApplicationId {
+pub(crate) fn application_of(tenant: Option<&Name>, manifest: &Manifest) -> ApplicationId {
     ApplicationId {
         tenant: tenant.cloned(),
         name: manifest.application.name.clone(),

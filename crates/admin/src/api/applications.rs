@@ -129,7 +129,7 @@ pub(crate) async fn deploy(
 
 /// Whether the tenants exist for whom functions of the node are to run. What a tenant's function names is the registry's to judge:
 /// nobody learns here who else there is.
-fn payers_are_known(
+pub(super) fn payers_are_known(
     tenants: &Tenants,
     owner: Option<&Name>,
     manifest: &manifest::Manifest,

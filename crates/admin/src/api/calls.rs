@@ -1,17 +1,11 @@
-use super::{Result, blocking};
+use super::{Result, answers, blocking};
 use crate::{
     Context,
     failure::{Failure, Names, Options, name},
     guard::Caller,
     wire,
 };
-use axum::{
-    Json,
-    body::Body,
-    extract::State,
-    http::{HeaderName, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-};
+use axum::{Json, extract::State, http::StatusCode, response::Response};
 use calls::{CallId, Calls, Kind, Timestamp};
 use contract::RequestId;
 use serde::Deserialize;
@@ -22,21 +16,6 @@ use utoipa::{IntoParams, ToSchema};
 const PAGE: usize = 100;
 /// Calls that a caller may ask for.
 const PAGE_LIMIT: usize = 1000;
-
-/// The status that the function answered with: 200 is that of the control API.
-const FUNCTION_STATUS: HeaderName = HeaderName::from_static("x-function-status");
-
-/// What speaks of one connection, or is the server's own to say.
-const NOT_THE_FUNCTIONS: [HeaderName; 8] = [
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::DATE,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("keep-alive"),
-];
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -264,30 +243,9 @@ fn answer(id: CallId, result: calls::Response) -> Result<Response> {
             "let the function store what is large, and answer where it is",
         ));
     }
-    let mut answer = Body::from(result.body).into_response();
-    let headers = answer.headers_mut();
-    for (name, value) in result.headers {
-        let (Ok(name), Ok(value)) = (
-            HeaderName::from_bytes(name.as_bytes()),
-            HeaderValue::from_bytes(&value),
-        ) else {
-            continue;
-        };
-        if !NOT_THE_FUNCTIONS.contains(&name) {
-            headers.append(name, value);
-        }
-    }
-    headers.insert(FUNCTION_STATUS, HeaderValue::from(result.status));
-    // A page that a function wrote must not become one of the control API's origin, which could deploy.
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("sandbox"),
-    );
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
-    Ok(answer)
+    let headers = result.headers.into_iter();
+    let headers = headers.map(|(name, value)| (name.into(), value.into()));
+    Ok(answers::answer(result.status, headers.collect(), result.body))
 }
 
 /// The wall clock. One that is before 1970 makes what waits due at once.

@@ -1,5 +1,6 @@
 //! The handlers.
 
+mod answers;
 mod applications;
 mod audit;
 mod calls;
@@ -8,6 +9,7 @@ mod functions;
 mod lines;
 mod logs;
 mod node;
+mod once;
 mod secrets;
 mod tenants;
 
@@ -32,6 +34,7 @@ pub(crate) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(node::openapi))
         .routes(routes!(node::manifest_schema))
         .routes(routes!(code::upload))
+        .routes(routes!(once::invoke))
         .routes(routes!(applications::list))
         .routes(routes!(applications::describe, applications::delete))
         .routes(routes!(applications::deploy))

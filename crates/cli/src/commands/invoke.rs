@@ -4,13 +4,15 @@ use crate::{
     failure::Failure,
     output::Output,
 };
-use clap::Args;
-use contract::{FunctionRef, Problem, RequestId};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use clap::{ArgGroup, Args};
+use contract::{Digest, FunctionRef, Problem, RequestId};
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use std::{
     fs,
     io::{self, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 use ureq::{
@@ -23,10 +25,17 @@ use ureq::{
 
 /// Run a function and write its answer to standard output
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("what").required(true)))]
 pub(crate) struct Invoke {
     /// The function
-    #[arg(value_name = "FUNCTION")]
-    function: FunctionRef,
+    #[arg(value_name = "FUNCTION", group = "what")]
+    function: Option<FunctionRef>,
+    /// Run this code once, without deploying it, in place of a function
+    #[arg(long, value_name = "FILE", group = "what", conflicts_with = "asynchronous")]
+    code: Option<PathBuf>,
+    /// How that code runs: a key of a function in a manifest, such as `memory=16MiB` or `input_sets=["a"]`; may be given again
+    #[arg(long, value_name = "KEY=VALUE", requires = "code", value_parser = setting)]
+    set: Vec<toml::Table>,
     /// The request's body: text, @FILE, or - for standard input
     #[arg(short, long, value_name = "TEXT|@FILE|-")]
     data: Option<String>,
@@ -63,14 +72,74 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     Ok((name, value))
 }
 
+/// `KEY=VALUE` as a line of TOML, or with a value that is text.
+fn setting(text: &str) -> Result<toml::Table, String> {
+    let (key, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
+    let line = |value: &str| format!("{key} = {value}").parse::<toml::Table>();
+    line(value)
+        .or_else(|_| line(&toml::Value::from(value).to_string()))
+        .map_err(|error| error.message().to_owned())
+}
+
+/// Adds what a dotted key sets to what others have set beside it.
+fn merge(into: &mut toml::Table, from: toml::Table) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(toml::Value::Table(known)), toml::Value::Table(more)) => merge(known, more),
+            (_, value) => drop(into.insert(key, value)),
+        }
+    }
+}
+
+/// What stands for one value of a query.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                escaped.push(char::from(byte))
+            }
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+/// JSON without characters that a header cannot have.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            ' '..='~' => text.push(character),
+            other => {
+                let mut units = [0; 2];
+                for unit in other.encode_utf16(&mut units) {
+                    text.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+        }
+    }
+    text
+}
+
 impl Invoke {
     pub(crate) fn run(self, client: &Client, output: Output) -> Result<(), Failure> {
-        if let Some(tenant) = &self.function.tenant {
+        let function = match (&self.code, &self.function) {
+            (Some(file), _) => return self.run_code(file, client, output),
+            (None, Some(function)) => function,
+            (None, None) => {
+                return Err(Failure::usage(
+                    "there is nothing to run",
+                    "name a function, or give --code FILE",
+                ));
+            }
+        };
+        if let Some(tenant) = &function.tenant {
             return Err(Failure::usage(
                 "a tenant's functions are named without it, and asked for with its token",
                 format!(
                     "write {} and give a token of `{tenant}` with --token",
-                    self.function.local()
+                    function.local()
                 ),
             ));
         }
@@ -85,7 +154,7 @@ impl Invoke {
             } else {
                 "function"
             },
-            self.function,
+            function,
             self.suffix()?
         );
         let method = match (&self.method, &body) {
@@ -123,17 +192,90 @@ impl Invoke {
             return Err(Failure::Answer { attempt, problem });
         }
         if self.asynchronous {
-            return self.tell_call(attempt, &response, output);
+            return self.tell_call(function, attempt, &response, output);
         }
+        self.tell(&mut response, status, begun.elapsed(), output)
+    }
+
+    /// Uploads code, has it run once, and tells what it said.
+    fn run_code(&self, file: &Path, client: &Client, output: Output) -> Result<(), Failure> {
+        let data = self.body()?;
+        let shown = file.display();
+        let code =
+            fs::read(file).map_err(|error| Failure::usage(format!("cannot read {shown}: {error}"), ""))?;
+        let digest = Digest(Sha256::digest(&code).into());
+        let mut settings = toml::Table::new();
+        for table in self.set.iter().cloned() {
+            merge(&mut settings, table);
+        }
+        let settings = serde_json::to_string(&settings).map_err(|error| {
+            Failure::usage(format!("the settings cannot be sent: {error}"), "check --set")
+        })?;
+        let suffix = match self.suffix()? {
+            query if query.starts_with('?') => format!("/{query}"),
+            "" => "/".to_owned(),
+            path => path.to_owned(),
+        };
+        let method = self
+            .method
+            .as_deref()
+            .unwrap_or(if data.is_some() { "POST" } else { "GET" });
+        let path = format!(
+            "/v1/code/{digest}/invoke?method={}&path={}",
+            escaped(method),
+            escaped(&suffix)
+        );
+        let mut headers = vec![(HeaderName::from_static("millpond-function"), ascii(&settings))];
+        for (name, value) in &self.header {
+            headers.push((
+                name.clone(),
+                String::from_utf8_lossy(value.as_bytes()).into_owned(),
+            ));
+        }
+        let begun = Instant::now();
+        client.put_code(&shown.to_string(), digest, &code)?;
+        let sent = client.post_bytes(&path, &headers, &data.unwrap_or_default());
+        let (attempt, mut response) = sent?;
+        let elapsed = begun.elapsed();
+        let mut own = |name: &'static str| {
+            response
+                .headers_mut()
+                .remove(name)?
+                .to_str()
+                .ok()
+                .map(str::to_owned)
+        };
+        let log = own("x-function-log").and_then(|log| BASE64_STANDARD.decode(log).ok());
+        let status = own("x-function-status").and_then(|status| status.parse().ok());
+        if let Some(log) = log {
+            for line in String::from_utf8_lossy(&log).lines() {
+                eprintln!("{}", crate::output::visible(line));
+            }
+        }
+        let status = status.ok_or_else(|| Failure::Foreign {
+            attempt,
+            reason: "it has no X-Function-Status".to_owned(),
+        })?;
+        self.tell(&mut response, status, elapsed, output)
+    }
+
+    /// Writes an answer.
+    fn tell(
+        &self,
+        response: &mut Response<Body>,
+        status: u16,
+        elapsed: Duration,
+        output: Output,
+    ) -> Result<(), Failure> {
         let file = self.output.as_deref();
         if output.json() {
-            let mut document = answer::document(&mut response, status, file)?;
-            document["milliseconds"] = json!(begun.elapsed().as_secs_f64() * 1e3);
+            let mut document = answer::document(response, status, file)?;
+            document["milliseconds"] = json!(elapsed.as_secs_f64() * 1e3);
             output.answer(&document, String::new)
         } else {
-            answer::write(&mut response, file, output)
+            answer::write(response, file, output)
         }?;
-        self.tell_timing(&response, begun.elapsed());
+        self.tell_timing(response, elapsed);
         if status >= 400 {
             Err(Failure::Function { status })
         } else {
@@ -170,14 +312,20 @@ impl Invoke {
     }
 
     /// Writes the id that the call was accepted with.
-    fn tell_call(&self, attempt: String, response: &Response<Body>, output: Output) -> Result<(), Failure> {
+    fn tell_call(
+        &self,
+        function: &FunctionRef,
+        attempt: String,
+        response: &Response<Body>,
+        output: Output,
+    ) -> Result<(), Failure> {
         let id = response
             .headers()
             .get("x-call-id")
             .and_then(|value| value.to_str().ok()?.parse::<RequestId>().ok());
         match id {
             Some(id) if response.status().as_u16() == 202 => {
-                let answer = json!({ "call": id, "function": self.function });
+                let answer = json!({ "call": id, "function": function });
                 output.answer(&answer, || format!("{id}\n"))
             }
             _ => Err(Failure::Foreign {
@@ -261,6 +409,28 @@ mod tests {
             text,
             "queue          0.004 ms\nboot           0.002 ms\nrun              1.5 ms\ntotal          2.345 ms, seen from here\n"
         );
+    }
+
+    #[test]
+    fn settings_are_toml_or_text() {
+        let mut settings = toml::Table::new();
+        for text in [
+            "memory=16MiB",
+            "reuse=3",
+            "input_sets=[\"a\", \"b\"]",
+            "env.A=1",
+            "env.B='two'",
+            "text=a = \"b\"",
+        ] {
+            merge(&mut settings, setting(text).unwrap());
+        }
+        let expected = json!({
+            "memory": "16MiB", "reuse": 3, "input_sets": ["a", "b"], "env": {"A": 1, "B": "two"}, "text": "a = \"b\"",
+        });
+        assert_eq!(serde_json::to_value(settings).unwrap(), expected);
+        assert!(setting("memory").is_err());
+        assert!(setting("a b=1").is_err());
+        assert_eq!(ascii("\"ö\u{1f600}\n\""), "\"\\u00f6\\ud83d\\ude00\\u000a\"");
     }
 
     #[test]
