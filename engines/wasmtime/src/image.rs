@@ -13,6 +13,7 @@ use fresh::{ImageId, Restorer};
 use pure::system_data::EXPORT;
 use std::{
     future::Future,
+    ops::Range,
     pin::pin,
     sync::{
         Arc,
@@ -58,18 +59,29 @@ pub(crate) struct FirstState {
 
 impl FirstState {
     pub(crate) fn new(memory: &[u8], globals: Box<[Val]>) -> Self {
-        let at = memory.iter().position(|byte| *byte != 0).unwrap_or(0);
-        let end = memory
-            .iter()
-            .rposition(|byte| *byte != 0)
-            .map_or(at, |last| last + 1);
+        let Range { start, end } = not_zero(memory);
         Self {
             globals,
             size: memory.len(),
-            image: memory[at..end].into(),
-            at,
+            image: memory.get(start..end).unwrap_or_default().into(),
+            at: start,
         }
     }
+}
+
+/// Where all of these bytes lie that are not 0: to the line of the processor's cache, for who loads a module waits for this.
+fn not_zero(memory: &[u8]) -> Range<usize> {
+    const LINE: usize = 64;
+    let is_something = |line: &[u8]| line.iter().fold(0, |all, byte| all | byte) != 0;
+    let mut lines = memory.chunks(LINE);
+    let Some(first) = lines.position(is_something) else {
+        return 0..0;
+    };
+    let after = memory
+        .chunks(LINE)
+        .rposition(is_something)
+        .map_or(0, |last| last + 1);
+    first * LINE..(after * LINE).min(memory.len())
 }
 
 /// Above this, first states are not kept: a second copy of so much data for each image is not worth two microseconds.
@@ -201,5 +213,23 @@ impl Image for Loaded {
             ))),
             None => Err(SpawnError::Exhausted(input)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::not_zero;
+
+    #[test]
+    fn what_is_not_zero_is_found_to_the_line() {
+        let mut memory = vec![0; 1000];
+        assert_eq!(not_zero(&memory), 0..0);
+        memory[130] = 1;
+        assert_eq!(not_zero(&memory), 128..192);
+        memory[999] = 1;
+        assert_eq!(not_zero(&memory), 128..1000);
+        memory[0] = 1;
+        assert_eq!(not_zero(&memory), 0..1000);
+        assert_eq!(not_zero(&[]), 0..0);
     }
 }
