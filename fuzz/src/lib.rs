@@ -5,6 +5,9 @@
 //! workspace's own toolchain; `cargo fuzz run http1` does too, where it and a nightly toolchain are installed.
 
 mod aot;
+// The tests of the ring run the same, so there is one text of it.
+#[path = "../../crates/ring/tests/channel/script.rs"]
+mod script;
 // The gateway's property tests check the same, so there is one text of it.
 #[path = "../../crates/gateway/tests/http1/conversation.rs"]
 mod conversation;
@@ -45,6 +48,12 @@ pub fn sets(input: &[u8]) {
     sets::all(input);
 }
 
+/// A script of what a guest does to its channel between the host's steps: the host's answers and all bytes of the memory are what the layout
+/// says, and a good guest and the host exchange all messages.
+pub fn channel(input: &[u8]) {
+    script::all(input);
+}
+
 /// A module, or noise that becomes one: the ahead-of-time engine and Wasmtime come to the same results, traps and memory.
 pub fn aot(input: &[u8]) {
     let Some(oracle) = aot::Oracle::get() else {
@@ -82,6 +91,11 @@ mod tests {
     #[test]
     fn the_seeds_of_aot_hold() {
         seeds("aot", super::aot, 40);
+    }
+
+    #[test]
+    fn the_seeds_of_channel_hold() {
+        seeds("channel", super::channel, 20);
     }
 
     #[test]

@@ -102,6 +102,11 @@ impl Shared {
         self.0.file.as_fd()
     }
 
+    /// Where it is mapped in this process, for as long as this is there.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.0.start
+    }
+
     /// Takes it back.
     ///
     /// # Safety
