@@ -34,6 +34,9 @@ const PROCESSES: u64 = 64;
 /// Bytes that no process has.
 const MOST_MEMORY: u64 = 1 << 46;
 
+/// Bytes of a program's stack: as much as elsewhere, if there is memory for it.
+const STACK: ByteSize = ByteSize::mib(8);
+
 /// Where a program finds an empty folder of its own.
 const SCRATCH: &str = "/tmp";
 
@@ -149,6 +152,7 @@ impl Loaded {
             },
             scratch: Some((SCRATCH.into(), memory)),
             memory: of_each,
+            stack: STACK.0.min(memory / 4).max(1 << 17),
             file_size: memory.max(key.limits.response_body.0.saturating_add(1 << 20)),
             threads: PROCESSES,
             // The sandbox looks at the time, too, and sees more of it than whole seconds.

@@ -26,6 +26,7 @@ mod page;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_pure_guest.rs")]
 mod pure_guest;
 mod sandbox;
+mod trace;
 mod wire;
 mod zygote;
 

@@ -249,6 +249,7 @@ impl Running {
         let size = fstat(output).map_err(no_memory)?.st_size.cast_unsigned();
         match ended(end) {
             _ if size > most => return Err(Fault::OutputTooLarge { limit }),
+            _ if end.overflowed => return Err(Fault::StackOverflow),
             Ended::Left(0) => {}
             Ended::Left(code) => return Err(Fault::Exit { code }),
             Ended::Killed(signal) => return Err(killed(signal)),
@@ -410,7 +411,8 @@ fn trap(reason: &str) -> Fault {
 
 fn killed(signal: i32) -> Fault {
     let what = match signal {
-        // A process that is the first of its namespace has no signals to end it, so `abort` ends in this one.
+        libc::SIGABRT => "it aborted",
+        // Only its first thread is traced, and `abort` of another ends in this one.
         libc::SIGSEGV | libc::SIGBUS => "it touched memory that it does not have, or aborted",
         libc::SIGILL => "it has an invalid instruction",
         libc::SIGFPE => "it divided by zero",

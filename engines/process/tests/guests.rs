@@ -118,7 +118,18 @@ fn programs_fail_as_commands_do(world: &World) {
         Err(Fault::Trap { reason: found }) => assert!(found.contains(reason), "{word}: {found}"),
         other => panic!("{word}: {other:?}"),
     };
-    trap("abort", "or aborted");
+    trap("abort", "it aborted");
+    trap("abort_after", "it aborted");
+    trap("abort_on_a_thread", "aborted");
+    trap("divide", "divided by zero");
+    trap("breakpoint", "breakpoint");
+    for word in ["overflow", "overflow_told", "overflow_by_arrays"] {
+        assert_eq!(wish(world, word).0, Err(Fault::StackOverflow), "{word}");
+    }
+    for handled in ["handlers", "storm", "signals"] {
+        let (ended, said, log) = wish(world, handled);
+        assert_eq!((ended, &*said), (Ok(()), "went on\n"), "{handled}: {log}");
+    }
     trap("null", "memory that it does not have");
     let limit = Duration::from_millis(50);
     assert_eq!(wish(world, "spin").0, Err(Fault::CpuTime { limit }));
