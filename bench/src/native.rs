@@ -82,7 +82,10 @@ impl Sandbox for Call {
         };
         self.input.response.head(ResponseHead { status: 200, headers });
         self.input.response.body(Bytes::from_static(PONG));
-        Step::Done(Usage { started, memory: 0 })
+        Step::Done(Usage {
+            started,
+            ..Usage::default()
+        })
     }
 }
 
