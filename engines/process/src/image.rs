@@ -6,7 +6,7 @@
 use crate::{
     executable::{self, Executable, Layout},
     host::{Host, Lease, Zygote},
-    libraries,
+    libraries, page,
     sandbox::Running,
     zygote::Setup,
 };
@@ -165,8 +165,11 @@ impl Loaded {
     }
 
     /// A control group for a program, if this host has any.
-    pub(crate) fn group(&self, memory: ByteSize) -> std::io::Result<Option<Lease>> {
-        self.host.group(memory.0, PROCESSES)
+    ///
+    /// What it has answered lies in memory until it is taken, and the kernel counts that as the guest's; so it may have as much more.
+    pub(crate) fn group(&self, limits: &Limits) -> std::io::Result<Option<Lease>> {
+        let memory = limits.memory.0.saturating_add(limits.response_body.0);
+        self.host.group(memory.saturating_add(page::SIZE), PROCESSES)
     }
 
     /// How its pure guests are laid out.

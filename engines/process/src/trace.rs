@@ -283,7 +283,8 @@ fn stack_pointer(process: libc::pid_t) -> Option<u64> {
     return Some(registers.sp);
 }
 
-/// Where a zygote and its newest child wait for each other: a page that they share.
+/// Where a zygote and its newest child wait for each other: a page that they share. No guest runs before its node can know that it does; so what
+/// a node has not heard of when a zygote ends has not begun.
 pub(crate) struct Gate {
     words: &'static Words,
     /// Children so far.
@@ -294,7 +295,7 @@ pub(crate) struct Gate {
 struct Words {
     /// It can be traced.
     ready: AtomicU32,
-    /// It is, or will not be.
+    /// It is traced, if it is to be, and the node has been told of it.
     done: AtomicU32,
 }
 
@@ -321,8 +322,10 @@ impl Gate {
 
     /// In the zygote: traces the newest child, if that can be.
     pub(crate) fn seize(&self, process: libc::pid_t) {
-        while self.words.ready.load(Ordering::Acquire) != self.children && !has_ended(process) {
-            wait(&self.words.ready, self.children.wrapping_sub(1));
+        while let Some(before) = self.is_ahead_of(&self.words.ready)
+            && !has_ended(process)
+        {
+            wait(&self.words.ready, before);
         }
         let options = libc::PTRACE_O_EXITKILL as usize;
         if let Err(error) = ptrace(libc::PTRACE_SEIZE as libc::c_long, process, 0, options)
@@ -330,6 +333,10 @@ impl Gate {
         {
             tracing::debug!(%error, "a program is not traced");
         }
+    }
+
+    /// In the zygote: the newest child may start what it is to run.
+    pub(crate) fn release(&self) {
         tell(&self.words.done, self.children);
     }
 
@@ -340,11 +347,17 @@ impl Gate {
 
     /// In the child: waits for its zygote.
     pub(crate) fn wait(&self, cell: &Cell) -> io::Result<()> {
-        while self.words.done.load(Ordering::Acquire) != self.children {
+        while let Some(before) = self.is_ahead_of(&self.words.done) {
             cell.check_zygote()?;
-            wait(&self.words.done, self.children.wrapping_sub(1));
+            wait(&self.words.done, before);
         }
         Ok(())
+    }
+
+    /// The word's value, if that was not yet true of this child; it may be one of a later child already.
+    fn is_ahead_of(&self, word: &AtomicU32) -> Option<u32> {
+        let value = word.load(Ordering::Acquire);
+        (self.children.wrapping_sub(value).cast_signed() > 0).then_some(value)
     }
 }
 

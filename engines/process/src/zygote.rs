@@ -136,14 +136,10 @@ fn zygote(setup: &Setup, socket: &OwnedFd, executable: OwnedFd) -> Finished {
             Some(prepared.map_err(failed("a zygote cannot map its executable"))?)
         }
     };
-    let gate = match &setup.pure {
-        None => Some(Gate::new().map_err(failed("a zygote has no memory to share"))?),
-        Some(_) => None,
-    };
     let mut zygote = Zygote {
         cell,
         prepared,
-        gate,
+        gate: Gate::new().map_err(failed("a zygote has no memory to share"))?,
         executable,
         guests: HashMap::new(),
     };
@@ -154,8 +150,7 @@ struct Zygote {
     cell: Cell,
     /// If its guests are pure.
     prepared: Option<Prepared>,
-    /// If they are programs, which are traced.
-    gate: Option<Gate>,
+    gate: Gate,
     executable: OwnedFd,
     /// By their processes.
     guests: HashMap<i32, Guest>,
@@ -246,9 +241,7 @@ impl Zygote {
                     return Err("a zygote has a guest of this number already".to_owned());
                 }
                 order @ (Order::Pure(id) | Order::Program(id, _)) => {
-                    if let Some(gate) = &mut self.gate {
-                        gate.next();
-                    }
+                    self.gate.next();
                     let news = match self.cell.fork() {
                         Ok(None) => {
                             unmask(&mask);
@@ -261,8 +254,8 @@ impl Zygote {
                         Ok(Some(process)) => {
                             let traced = Traced::default();
                             self.guests.insert(process, Guest { id, traced });
-                            if let Some(gate) = &self.gate {
-                                gate.seize(process);
+                            if self.prepared.is_none() {
+                                self.gate.seize(process);
                             }
                             News::Begun(id, process)
                         }
@@ -270,6 +263,7 @@ impl Zygote {
                     };
                     drop(descriptors);
                     tell(news).map_err(&lost)?;
+                    self.gate.release();
                 }
             }
         }
@@ -291,15 +285,12 @@ impl Zygote {
     ) -> io::Result<std::convert::Infallible> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidInput);
         self.cell.open()?;
-        if let Some(gate) = &self.gate {
-            gate.ready();
-        }
+        self.gate.ready();
         if let [_, _, log, doors @ ..] = &descriptors[..] {
             stdio::dup2_stderr(log)?;
             confine::go_in(doors)?;
         }
-        self.cell
-            .close(|| self.gate.as_ref().map_or(Ok(()), |gate| gate.wait(&self.cell)))?;
+        self.cell.close(|| self.gate.wait(&self.cell))?;
         match order {
             Order::Pure(_) => {
                 let [region] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| wrong())?;
