@@ -201,7 +201,11 @@ impl Zygote {
     fn serve(&mut self, socket: &OwnedFd) -> Finished {
         let mask = mask_ends().map_err(failed("a zygote cannot learn of ends"))?;
         let lost = failed("a zygote's node cannot be told");
-        let tell = |news: News| wire::send(socket, &[&news.packet()], &[]);
+        let tell = |news: News| match wire::send(socket, &[&news.packet()], &[]) {
+            // Nobody is there any more, which is what it hears next.
+            Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+            other => other,
+        };
         tell(News::Ready).map_err(&lost)?;
         let mut buffer = vec![0; wire::LARGEST];
         loop {
@@ -228,7 +232,7 @@ impl Zygote {
                 continue;
             }
             let (length, descriptors) = match wire::receive(socket, &mut buffer) {
-                Ok((0, _)) => return Ok(()),
+                Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(()),
                 Err(Errno::INTR) => continue,
                 other => other.map_err(failed("a zygote cannot hear its node"))?,
             };

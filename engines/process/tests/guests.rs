@@ -4,7 +4,7 @@ use contract::{
     ByteSize, Fault, Grant, Image, Protocol,
     conformance::{
         engine::{Guests, Subject, run_native},
-        guest::{Running, compile, grant, load},
+        guest::{Running, compile, grant, input, load},
     },
 };
 use millpond_engine_process::{Options, Process, answer, supported};
@@ -406,8 +406,13 @@ fn what_never_began_begins_again(world: &World) {
         .expect("the program is not asked yet"),
         folder: tempfile::tempdir().expect("a folder can be made"),
     };
-    let ended = run(&without.image("program.c", &[]), &grant(), "").0;
-    assert!(matches!(ended, Err(Fault::Trap { .. })), "{ended:?}");
+    let image = without.image("program.c", &[]);
+    let (input, recorder) = input(b"");
+    // Or its spawner has ended before it takes any order.
+    if let Ok(sandbox) = image.spawn(&Arc::new(grant()), input) {
+        let ended = Running::new(sandbox, recorder).finish();
+        assert!(matches!(ended, Err((Fault::Trap { .. }, _))), "{ended:?}");
+    }
 }
 
 /// Zygotes that nobody uses end when others are needed; those of an image end with it.
