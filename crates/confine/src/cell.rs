@@ -2,7 +2,8 @@
 //!
 //! What guests of one kind have in common is put up once, in the zygote: identity, file system, network, limits. It keeps the capabilities
 //! that it has in its own user namespace, since it makes further ones; so it runs no code but ours. Each child is in namespaces of
-//! its own from its first instruction on ([`Cell::fork`]), and puts up the rest by itself ([`Cell::close`]) before it runs anything else.
+//! its own from its first instruction on ([`Cell::fork`]), and puts up the rest by itself ([`Cell::open`], [`Cell::close`]) before it runs
+//! anything else.
 //!
 //! | wall | the zygote's | the child's own |
 //! |---|---|---|
@@ -25,7 +26,7 @@ use crate::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, open, openat},
-    io::write,
+    io::{read, write},
     process::{
         DumpableBehavior, PidfdFlags, Resource, getgid, getpid, getppid, getuid, pidfd_open,
         set_dumpable_behavior,
@@ -163,7 +164,7 @@ impl Confinement {
 }
 
 impl Cell {
-    /// Forks a guest: its number, or `None` in the guest, which is in namespaces of its own and calls [`Cell::close`].
+    /// Forks a guest: its number, or `None` in the guest, which is in namespaces of its own and calls [`Cell::open`] and [`Cell::close`].
     ///
     /// This process must have one thread. The guest ends with it.
     pub fn fork(&self) -> io::Result<Option<libc::pid_t>> {
@@ -173,11 +174,20 @@ impl Cell {
         Ok((child != 0).then_some(child as libc::pid_t))
     }
 
-    /// Puts up what is left, for good. A pure guest still has to put up [`Cell::filter`], since it cannot do anything afterwards.
-    pub fn close(&self) -> io::Result<()> {
+    /// Has this guest end with its zygote. From here on, until [`Cell::close`] says otherwise, its zygote can trace it if it is to run a program.
+    pub fn open(&self) -> io::Result<()> {
         namespace::die_with_parent()?;
         if let Guests::Programs { .. } = self.guests {
             set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+        }
+        Ok(())
+    }
+
+    /// After [`Cell::open`]: puts up what is left, for good. A pure guest still has to put up [`Cell::filter`], since it cannot do anything afterwards.
+    ///
+    /// `last` is called while this guest's zygote can still trace it.
+    pub fn close(&self, last: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if let Guests::Programs { .. } = self.guests {
             for (file, text) in &self.identity {
                 let file = openat(
                     &self.processes,
@@ -203,6 +213,7 @@ impl Cell {
                 .into()
             })?;
         }
+        last()?;
         capability::drop_now()?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         self.fence.try_clone()?.put_up(&self.own)?;
@@ -211,6 +222,15 @@ impl Cell {
             limit::lower(Resource::Cpu, seconds(time))?;
         }
         // Who ended before this guest has asked to end with it does not end it. It is asked last: at first the kernel may be about it.
+        self.check_zygote()?;
+        if let Guests::Programs { .. } = self.guests {
+            bpf::apply(&self.filter)?;
+        }
+        Ok(())
+    }
+
+    /// In a guest: fails if its zygote has ended.
+    pub fn check_zygote(&self) -> io::Result<()> {
         let mut watched = [PollFd::new(&self.zygote, PollFlags::IN)];
         let now = Timespec {
             tv_sec: 0,
@@ -219,10 +239,22 @@ impl Cell {
         if poll(&mut watched, Some(&now))? > 0 {
             return Err(io::Error::other(ConfineError::Orphan));
         }
-        if let Guests::Programs { .. } = self.guests {
-            bpf::apply(&self.filter)?;
-        }
         Ok(())
+    }
+
+    /// In the zygote: what the kernel says of a guest in this file of its own, in at most 4 KiB.
+    pub fn about(&self, guest: libc::pid_t, file: &str) -> io::Result<String> {
+        let path = format!("{guest}/{file}");
+        let file = openat(
+            &self.processes,
+            path,
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let mut text = vec![0; 4096];
+        let length = read(&file, &mut text)?;
+        text.truncate(length);
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// What a pure guest puts up last: after it nothing is left but to leave.

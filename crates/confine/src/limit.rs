@@ -10,6 +10,8 @@ use std::{fs, io, time::Duration};
 pub struct Limits {
     /// Bytes of memory that it may write to.
     pub memory: u64,
+    /// Bytes of the stack of each program's first thread. Others are as large, unless they say otherwise.
+    pub stack: Option<u64>,
     /// Bytes of address space. What is reserved and never touched counts, which some programs have a lot of.
     pub address_space: Option<u64>,
     /// Time on processors, all its threads together.
@@ -28,6 +30,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             memory: 1 << 30,
+            stack: None,
             address_space: None,
             processor: None,
             file_size: 0,
@@ -46,6 +49,7 @@ impl Limits {
         lower("core files", Resource::Core, Some(0))?;
         lower("memory", Resource::Data, Some(self.memory))?;
         lower("locked memory", Resource::Memlock, Some(0))?;
+        lower("the stack", Resource::Stack, self.stack)?;
         lower("address space", Resource::As, self.address_space)?;
         lower("processor time", Resource::Cpu, self.processor.map(seconds))?;
         lower("the size of files", Resource::Fsize, Some(self.file_size))?;

@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::Waker,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// One worker thread, numbered from 0 in the order of `--cores`.
@@ -191,8 +191,11 @@ pub enum Step {
 pub struct Usage {
     /// When the sandbox was complete and its code began, by the engine's own clock reading.
     pub started: Option<Instant>,
-    /// Its largest linear memory, in bytes.
+    /// Its largest memory, in bytes: linear, or what a process had.
     pub memory: u64,
+    /// Time on processors that it had outside of its turns: that of a process of its own. Exact once it has ended, and until then what was
+    /// seen last.
+    pub elsewhere: Duration,
 }
 
 /// Code that cannot be prepared. The function's owner must mend it.

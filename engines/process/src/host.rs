@@ -22,7 +22,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::Waker,
     thread,
@@ -36,6 +36,8 @@ pub(crate) struct Host {
     groups: Arc<Pool>,
     spawner: Mutex<Option<Spawner>>,
     listener: Arc<Listener>,
+    /// Zygotes that may wait for orders at once.
+    most_zygotes: usize,
 }
 
 struct Spawner {
@@ -67,6 +69,7 @@ impl Host {
             groups: Arc::new(Pool::new()),
             spawner: Mutex::default(),
             listener,
+            most_zygotes: options.zygotes as usize,
         }))
     }
 
@@ -125,11 +128,13 @@ impl Host {
         let zygote = Arc::new(Zygote {
             socket: ours,
             gone: AtomicBool::new(false),
+            used: AtomicU64::new(USES.fetch_add(1, Ordering::Relaxed)),
             state: Mutex::default(),
         });
         self.listener
             .add(&zygote)
             .map_err(|error| format!("cannot listen to a zygote: {error}"))?;
+        self.listener.retire(self.most_zygotes, &zygote);
         Ok(zygote)
     }
 
@@ -224,9 +229,22 @@ pub(crate) enum Standing {
         at: Instant,
     },
     /// It has ended, and nothing of it is left.
-    Ended(End),
-    /// It never began, or its zygote has ended and it with that.
+    Ended {
+        /// How.
+        end: End,
+        /// When the node heard of its beginning.
+        began: Option<Instant>,
+    },
+    /// Its zygote has ended before it began: nothing of it has run, and what it was given is as it was.
+    Unbegun(String),
+    /// It could not begin, or its zygote has ended and it with that.
     Lost(String),
+}
+
+impl Standing {
+    fn is_over(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Unbegun(_) | Self::Lost(_))
+    }
 }
 
 /// What became of an order.
@@ -255,9 +273,15 @@ struct Guest {
 /// The node's end of a zygote.
 pub(crate) struct Zygote {
     socket: OwnedFd,
+    /// It has ended, or is about to. It is set while nobody else has the state, so that an order comes before that or finds it so.
     gone: AtomicBool,
+    /// The number of its last order.
+    used: AtomicU64,
     state: Mutex<State>,
 }
+
+/// Orders so far.
+static USES: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Default)]
 struct State {
@@ -283,6 +307,11 @@ impl Zygote {
         waker: &Waker,
     ) -> Ordered {
         let mut state = self.state.lock();
+        if self.is_gone() {
+            return Ordered::Gone;
+        }
+        self.used
+            .store(USES.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let guest = Guest {
             standing: Standing::Ordered,
             waker: Some(waker.clone()),
@@ -315,6 +344,23 @@ impl Zygote {
         guest.standing.clone()
     }
 
+    /// Ends it, unless it has guests.
+    fn retire(&self) -> bool {
+        let state = self.state.lock();
+        let idle = state.guests.is_empty();
+        if idle {
+            self.gone.store(true, Ordering::Release);
+            // It ends once it hears that there will be no orders any more; whoever listens learns of that.
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        }
+        idle
+    }
+
+    /// A guest that never began.
+    pub(crate) fn forget(&self, id: Id) {
+        self.state.lock().guests.try_remove(id as usize);
+    }
+
     /// Its sandbox has gone: it ends, if it has not yet.
     pub(crate) fn give_up(&self, id: Id, held: Held) {
         let mut state = self.state.lock();
@@ -322,7 +368,7 @@ impl Zygote {
             return;
         };
         guest.waker = None;
-        if let Standing::Ended(_) | Standing::Lost(_) = guest.standing {
+        if guest.standing.is_over() {
             state.guests.remove(id as usize);
             return;
         }
@@ -347,7 +393,8 @@ impl Zygote {
         loop {
             let length = match wire::receive(&self.socket, buffer) {
                 Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => continue,
+                // It ended before it had taken all orders; what it said before that is still to be heard.
+                Err(Errno::INTR | Errno::CONNRESET) => continue,
                 Ok((0, _)) | Err(_) => return false,
                 Ok((length, _)) => length,
             };
@@ -365,7 +412,7 @@ impl Zygote {
                         Standing::Lost(format!("its process cannot be made: {reason}")),
                     );
                 }
-                Some(News::Ended(id, end)) => self.tell(id, Standing::Ended(end)),
+                Some(News::Ended(id, end)) => self.tell(id, Standing::Ended { end, began: None }),
                 None => {
                     let reason = String::from_utf8_lossy(packet).into_owned();
                     tracing::error!(reason, "a zygote has ended");
@@ -377,12 +424,16 @@ impl Zygote {
         true
     }
 
-    fn tell(&self, id: Id, standing: Standing) {
+    fn tell(&self, id: Id, mut standing: Standing) {
         let mut state = self.state.lock();
         let Some(guest) = state.guests.get_mut(id as usize) else {
             return;
         };
-        let over = matches!(standing, Standing::Ended(_) | Standing::Lost(_));
+        if let (Standing::Ended { began, .. }, Standing::Begun { at, .. }) = (&mut standing, &guest.standing)
+        {
+            *began = Some(*at);
+        }
+        let over = standing.is_over();
         if over && guest.abandoned.is_some() {
             state.guests.remove(id as usize);
             return;
@@ -396,8 +447,8 @@ impl Zygote {
 
     /// It has ended, and all of its guests with it.
     fn lose(&self) {
-        self.gone.store(true, Ordering::Release);
         let mut state = self.state.lock();
+        self.gone.store(true, Ordering::Release);
         let reason = state
             .reason
             .clone()
@@ -407,8 +458,10 @@ impl Zygote {
             if guest.abandoned.is_some() {
                 return false;
             }
-            if !matches!(guest.standing, Standing::Ended(_)) {
-                guest.standing = Standing::Lost(reason.clone());
+            match guest.standing {
+                Standing::Ended { .. } | Standing::Lost(_) => {}
+                Standing::Ordered => guest.standing = Standing::Unbegun(reason.clone()),
+                _ => guest.standing = Standing::Lost(reason.clone()),
             }
             wakers.extend(guest.waker.take());
             true
@@ -431,6 +484,27 @@ impl Listener {
         self.zygotes.lock().insert(key, Arc::downgrade(zygote));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
         epoll::add(&self.epoll, &zygote.socket, epoll::EventData::new_u64(key), flags)
+    }
+
+    /// Has those zygotes end that were not used for the longest time, until there are only so many. This one stays, and so do those with guests.
+    fn retire(&self, most: usize, newest: &Arc<Zygote>) {
+        let zygotes = self.zygotes.lock();
+        let mut others: Vec<_> = zygotes
+            .values()
+            .filter_map(Weak::upgrade)
+            .filter(|zygote| !zygote.is_gone() && !Arc::ptr_eq(zygote, newest))
+            .collect();
+        drop(zygotes);
+        let mut surplus = (others.len() + 1).saturating_sub(most);
+        if surplus == 0 {
+            return;
+        }
+        others.sort_by_key(|zygote| zygote.used.load(Ordering::Relaxed));
+        for zygote in others {
+            if surplus > 0 && zygote.retire() {
+                surplus -= 1;
+            }
+        }
     }
 
     fn listen(&self) {

@@ -6,7 +6,7 @@
 use crate::{
     executable::{self, Executable, Layout},
     host::{Host, Lease, Zygote},
-    libraries,
+    libraries, page,
     sandbox::Running,
     zygote::Setup,
 };
@@ -33,6 +33,9 @@ const PROCESSES: u64 = 64;
 
 /// Bytes that no process has.
 const MOST_MEMORY: u64 = 1 << 46;
+
+/// Bytes of a program's stack: as much as elsewhere, if there is memory for it.
+const STACK: ByteSize = ByteSize::mib(8);
 
 /// Where a program finds an empty folder of its own.
 const SCRATCH: &str = "/tmp";
@@ -149,6 +152,7 @@ impl Loaded {
             },
             scratch: Some((SCRATCH.into(), memory)),
             memory: of_each,
+            stack: STACK.0.min(memory / 4).max(1 << 17),
             file_size: memory.max(key.limits.response_body.0.saturating_add(1 << 20)),
             threads: PROCESSES,
             // The sandbox looks at the time, too, and sees more of it than whole seconds.
@@ -161,8 +165,11 @@ impl Loaded {
     }
 
     /// A control group for a program, if this host has any.
-    pub(crate) fn group(&self, memory: ByteSize) -> std::io::Result<Option<Lease>> {
-        self.host.group(memory.0, PROCESSES)
+    ///
+    /// What it has answered lies in memory until it is taken, and the kernel counts that as the guest's; so it may have as much more.
+    pub(crate) fn group(&self, limits: &Limits) -> std::io::Result<Option<Lease>> {
+        let memory = limits.memory.0.saturating_add(limits.response_body.0);
+        self.host.group(memory.saturating_add(page::SIZE), PROCESSES)
     }
 
     /// How its pure guests are laid out.

@@ -26,6 +26,7 @@ mod page;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_pure_guest.rs")]
 mod pure_guest;
 mod sandbox;
+mod trace;
 mod wire;
 mod zygote;
 
@@ -44,6 +45,8 @@ pub struct Options {
     pub program: PathBuf,
     /// Sandboxes alive at once.
     pub sandboxes: u32,
+    /// Zygotes alive at once, but for those that have guests. Where another one is needed, that ends which was not used for the longest time.
+    pub zygotes: u32,
 }
 
 impl Default for Options {
@@ -52,6 +55,7 @@ impl Default for Options {
             // This very program, whatever has become of its file.
             program: "/proc/self/exe".into(),
             sandboxes: 256,
+            zygotes: 64,
         }
     }
 }

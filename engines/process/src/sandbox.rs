@@ -59,7 +59,17 @@ pub(crate) struct Running {
     image: Arc<Loaded>,
     zygote: Arc<Zygote>,
     place: Option<Place>,
+    /// Orders that zygotes took.
+    orders: u32,
+    /// Zygotes that ended before they took one.
+    gone: u32,
 }
+
+/// Orders of one request, if those before came to nothing.
+const MOST_ORDERS: u32 = 2;
+
+/// Zygotes that may have ended before they took any: others were needed meanwhile.
+const MOST_GONE: u32 = 8;
 
 impl Running {
     pub(crate) fn new(
@@ -77,6 +87,8 @@ impl Running {
             image,
             zygote,
             place: Some(place),
+            orders: 0,
+            gone: 0,
         }
     }
 
@@ -100,7 +112,7 @@ impl Running {
     }
 
     fn streams(&mut self) -> std::io::Result<Work> {
-        let group = self.image.group(self.grant.limits.memory)?;
+        let group = self.image.group(&self.grant.limits)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = || memfd_create("millpond-stream", flags);
         let [input, output, log] = [file()?, file()?, file()?];
@@ -146,13 +158,17 @@ impl Running {
         };
         let again = match self.order(&work, waker) {
             Ordered::Taken(id) => {
+                self.orders += 1;
                 self.state = State::Running(id, work);
                 return Ok(None);
             }
             Ordered::Full => AGAIN,
+            Ordered::Gone if self.gone == MOST_GONE => {
+                return Err(trap("its process could not be ordered: its zygotes end"));
+            }
             Ordered::Gone => {
-                let zygote = self.image.zygote(&self.grant);
-                self.zygote = zygote.map_err(|reason| trap(&reason))?;
+                self.gone += 1;
+                self.renew_zygote()?;
                 Duration::ZERO
             }
         };
@@ -160,6 +176,12 @@ impl Running {
         Ok(Some(Step::Waiting {
             until: Some(Instant::now() + again),
         }))
+    }
+
+    fn renew_zygote(&mut self) -> Result<(), Fault> {
+        let zygote = self.image.zygote(&self.grant);
+        self.zygote = zygote.map_err(|reason| trap(&reason))?;
+        Ok(())
     }
 
     /// At the earliest it will have used up its time on processors then.
@@ -171,7 +193,8 @@ impl Running {
 
     fn look(&mut self, process: i32) -> Result<Step, Fault> {
         // It may have ended, and nobody has heard of that yet.
-        let used = processor_time(process).unwrap_or_default();
+        let used = processor_time(process).unwrap_or(self.usage.elsewhere);
+        self.usage.elsewhere = used;
         let limit = self.grant.limits.cpu_time;
         if used >= limit {
             Err(Fault::CpuTime { limit })
@@ -182,6 +205,7 @@ impl Running {
 
     fn finish(&mut self, end: End, work: Work) -> Result<(), Fault> {
         self.usage.memory = end.memory;
+        self.usage.elsewhere = Duration::from_micros(end.processor);
         let limit = self.grant.limits.cpu_time;
         if let Ended::Killed(_) = ended(end)
             && Duration::from_micros(end.processor) >= limit
@@ -249,6 +273,7 @@ impl Running {
         let size = fstat(output).map_err(no_memory)?.st_size.cast_unsigned();
         match ended(end) {
             _ if size > most => return Err(Fault::OutputTooLarge { limit }),
+            _ if end.overflowed => return Err(Fault::StackOverflow),
             Ended::Left(0) => {}
             Ended::Left(code) => return Err(Fault::Exit { code }),
             Ended::Killed(signal) => return Err(killed(signal)),
@@ -292,12 +317,18 @@ impl Running {
                         *logged = self.log(log, *logged);
                     }
                     match standing {
-                        Standing::Ended(end) => {
+                        Standing::Ended { end, began } => {
+                            self.usage.started = self.usage.started.or(began);
                             self.give_up(id, None);
                             self.finish(end, work)?;
                             return Ok(Step::Done(self.usage));
                         }
-                        Standing::Lost(reason) => {
+                        Standing::Unbegun(_) if self.orders < MOST_ORDERS => {
+                            self.zygote.forget(id);
+                            self.renew_zygote()?;
+                            self.state = State::New(Some(work));
+                        }
+                        Standing::Lost(reason) | Standing::Unbegun(reason) => {
                             self.give_up(id, Some(work));
                             return Err(trap(&format!("its process was lost: {reason}")));
                         }
@@ -410,7 +441,8 @@ fn trap(reason: &str) -> Fault {
 
 fn killed(signal: i32) -> Fault {
     let what = match signal {
-        // A process that is the first of its namespace has no signals to end it, so `abort` ends in this one.
+        libc::SIGABRT => "it aborted",
+        // Only its first thread is traced, and `abort` of another ends in this one.
         libc::SIGSEGV | libc::SIGBUS => "it touched memory that it does not have, or aborted",
         libc::SIGILL => "it has an invalid instruction",
         libc::SIGFPE => "it divided by zero",

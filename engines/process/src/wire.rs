@@ -93,6 +93,8 @@ pub(crate) enum News {
 pub(crate) struct End {
     /// As `wait` gives it.
     pub(crate) status: i32,
+    /// Whether a program's stack was too large.
+    pub(crate) overflowed: bool,
     /// Time that it had on processors, in microseconds.
     pub(crate) processor: u64,
     /// The most memory that it had at a time, in bytes.
@@ -101,24 +103,25 @@ pub(crate) struct End {
 
 impl News {
     /// As bytes.
-    pub(crate) fn packet(self) -> [u8; 25] {
+    pub(crate) fn packet(self) -> [u8; 26] {
         let (kind, id, number, end) = match self {
             Self::Ready => (0, 0, 0, End::default()),
             Self::Begun(id, process) => (1, id, process, End::default()),
             Self::Failed(id, error) => (2, id, error, End::default()),
             Self::Ended(id, end) => (3, id, end.status, end),
         };
-        let mut bytes = [kind; 25];
+        let mut bytes = [kind; 26];
         bytes[1..5].copy_from_slice(&id.to_le_bytes());
         bytes[5..9].copy_from_slice(&number.to_le_bytes());
         bytes[9..17].copy_from_slice(&end.processor.to_le_bytes());
-        bytes[17..].copy_from_slice(&end.memory.to_le_bytes());
+        bytes[17..25].copy_from_slice(&end.memory.to_le_bytes());
+        bytes[25] = end.overflowed.into();
         bytes
     }
 
     /// From a packet.
     pub(crate) fn read(packet: &[u8]) -> Option<Self> {
-        let bytes: &[u8; 25] = packet.try_into().ok()?;
+        let bytes: &[u8; 26] = packet.try_into().ok()?;
         let (id, value) = (number(&bytes[1..5])?, number(&bytes[5..9])?.cast_signed());
         let long = |from: usize| Some(u64::from_le_bytes(bytes.get(from..from + 8)?.try_into().ok()?));
         match bytes[0] {
@@ -129,6 +132,7 @@ impl News {
                 id,
                 End {
                     status: value,
+                    overflowed: bytes[25] != 0,
                     processor: long(9)?,
                     memory: long(17)?,
                 },
@@ -196,6 +200,7 @@ mod tests {
         }
         let end = End {
             status: -1,
+            overflowed: true,
             processor: u64::MAX,
             memory: 3,
         };
@@ -213,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_no_packet_is_none() {
-        for length in [0, 8, 24, 26] {
+        for length in [0, 8, 25, 27] {
             assert_eq!(News::read(&vec![0; length]), None, "{length}");
         }
         assert_eq!(Order::read(&[9; 9]), None);

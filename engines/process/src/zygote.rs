@@ -9,6 +9,7 @@
 use crate::{
     executable::Layout,
     pure_guest::Prepared,
+    trace::{Gate, Traced},
     wire::{self, End, News, Order, Words},
 };
 use confine::{Cell, Confinement, Guests, Limits};
@@ -40,6 +41,8 @@ pub(crate) struct Setup {
     pub(crate) scratch: Option<(PathBuf, u64)>,
     /// Bytes of memory that each process of a guest may write to: what all of them may use is their control group's to limit.
     pub(crate) memory: u64,
+    /// Bytes of the stack of a program's first thread.
+    pub(crate) stack: u64,
     /// Bytes of a file that a guest writes.
     pub(crate) file_size: u64,
     /// Threads and processes of a guest.
@@ -115,6 +118,7 @@ fn zygote(setup: &Setup, socket: &OwnedFd, executable: OwnedFd) -> Finished {
         execute: setup.execute.clone(),
         limits: Limits {
             memory: setup.memory,
+            stack: Some(setup.stack),
             file_size: setup.file_size,
             threads: setup.threads,
             processor: Some(setup.processor),
@@ -135,6 +139,7 @@ fn zygote(setup: &Setup, socket: &OwnedFd, executable: OwnedFd) -> Finished {
     let mut zygote = Zygote {
         cell,
         prepared,
+        gate: Gate::new().map_err(failed("a zygote has no memory to share"))?,
         executable,
         guests: HashMap::new(),
     };
@@ -145,10 +150,19 @@ struct Zygote {
     cell: Cell,
     /// If its guests are pure.
     prepared: Option<Prepared>,
+    gate: Gate,
     executable: OwnedFd,
     /// By their processes.
-    guests: HashMap<i32, wire::Id>,
+    guests: HashMap<i32, Guest>,
 }
+
+struct Guest {
+    id: wire::Id,
+    traced: Traced,
+}
+
+/// Ends and stops of guests that are dealt with before orders are looked at again.
+const AT_ONCE: usize = 64;
 
 /// Interrupts a wait, and does nothing else.
 extern "C" fn a_child_has_ended(_: libc::c_int) {}
@@ -187,30 +201,51 @@ impl Zygote {
     fn serve(&mut self, socket: &OwnedFd) -> Finished {
         let mask = mask_ends().map_err(failed("a zygote cannot learn of ends"))?;
         let lost = failed("a zygote's node cannot be told");
-        let tell = |news: News| wire::send(socket, &[&news.packet()], &[]);
+        let tell = |news: News| match wire::send(socket, &[&news.packet()], &[]) {
+            // Nobody is there any more, which is what it hears next.
+            Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+            other => other,
+        };
         tell(News::Ready).map_err(&lost)?;
         let mut buffer = vec![0; wire::LARGEST];
         loop {
-            while let Some((process, end)) = reap() {
-                if let Some(id) = self.guests.remove(&process) {
-                    tell(News::Ended(id, end)).map_err(&lost)?;
+            let mut changes = 0;
+            while changes < AT_ONCE
+                && let Some((process, end)) = reap()
+            {
+                changes += 1;
+                if libc::WIFSTOPPED(end.status) {
+                    if let Some(guest) = self.guests.get_mut(&process) {
+                        guest.traced.stopped(&self.cell, process, end.status);
+                    }
+                } else if let Some(guest) = self.guests.remove(&process) {
+                    let (status, overflowed) = guest.traced.ended(end.status);
+                    let end = End {
+                        status,
+                        overflowed,
+                        ..end
+                    };
+                    tell(News::Ended(guest.id, end)).map_err(&lost)?;
                 }
             }
-            if !readable(socket, &mask).map_err(failed("a zygote cannot wait"))? {
+            if !readable(socket, &mask, changes < AT_ONCE).map_err(failed("a zygote cannot wait"))? {
                 continue;
             }
             let (length, descriptors) = match wire::receive(socket, &mut buffer) {
-                Ok((0, _)) => return Ok(()),
+                Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(()),
                 Err(Errno::INTR) => continue,
                 other => other.map_err(failed("a zygote cannot hear its node"))?,
             };
             let order = Order::read(buffer.get(..length).unwrap_or_default());
             match order.ok_or("a zygote does not understand its node")? {
                 Order::End(id) => self.end(id),
-                Order::Pure(id) | Order::Program(id, _) if self.guests.values().any(|other| *other == id) => {
+                Order::Pure(id) | Order::Program(id, _)
+                    if self.guests.values().any(|other| other.id == id) =>
+                {
                     return Err("a zygote has a guest of this number already".to_owned());
                 }
                 order @ (Order::Pure(id) | Order::Program(id, _)) => {
+                    self.gate.next();
                     let news = match self.cell.fork() {
                         Ok(None) => {
                             unmask(&mask);
@@ -221,20 +256,25 @@ impl Zygote {
                             unsafe { libc::_exit(NOT_STARTED) }
                         }
                         Ok(Some(process)) => {
-                            self.guests.insert(process, id);
+                            let traced = Traced::default();
+                            self.guests.insert(process, Guest { id, traced });
+                            if self.prepared.is_none() {
+                                self.gate.seize(process);
+                            }
                             News::Begun(id, process)
                         }
                         Err(error) => News::Failed(id, error.raw_os_error().unwrap_or_default()),
                     };
                     drop(descriptors);
                     tell(news).map_err(&lost)?;
+                    self.gate.release();
                 }
             }
         }
     }
 
     fn end(&self, id: wire::Id) {
-        let process = self.guests.iter().find(|(_, guest)| **guest == id);
+        let process = self.guests.iter().find(|(_, guest)| guest.id == id);
         if let Some(process) = process.and_then(|(process, _)| Pid::from_raw(*process)) {
             // It has ended by itself at most, and is not buried.
             let _ = kill_process(process, Signal::KILL);
@@ -248,11 +288,13 @@ impl Zygote {
         descriptors: Vec<OwnedFd>,
     ) -> io::Result<std::convert::Infallible> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidInput);
+        self.cell.open()?;
+        self.gate.ready();
         if let [_, _, log, doors @ ..] = &descriptors[..] {
             stdio::dup2_stderr(log)?;
             confine::go_in(doors)?;
         }
-        self.cell.close()?;
+        self.cell.close(|| self.gate.wait(&self.cell))?;
         match order {
             Order::Pure(_) => {
                 let [region] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| wrong())?;
@@ -298,17 +340,22 @@ fn start(executable: impl AsFd, words: Words<'_>) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Whether there is an order, or something to be told; else a guest may have ended.
-fn readable(socket: &OwnedFd, mask: &libc::sigset_t) -> io::Result<bool> {
+/// Whether there is an order, or something to be told; else a guest may have ended. It waits for either, if it is to.
+fn readable(socket: &OwnedFd, mask: &libc::sigset_t, wait: bool) -> io::Result<bool> {
     let mut watched = libc::pollfd {
         fd: socket.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: both structures outlive the call.
-    let ready = unsafe { libc::ppoll(&mut watched, 1, ptr::null(), mask) };
+    let now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let time = if wait { ptr::null() } else { &raw const now };
+    // SAFETY: all structures outlive the call.
+    let ready = unsafe { libc::ppoll(&mut watched, 1, time, mask) };
     if ready >= 0 {
-        return Ok(true);
+        return Ok(ready > 0);
     }
     match io::Error::last_os_error() {
         error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
@@ -316,19 +363,20 @@ fn readable(socket: &OwnedFd, mask: &libc::sigset_t) -> io::Result<bool> {
     }
 }
 
-/// A child that has ended, if there is one.
+/// A child that has ended or stopped, if there is one.
 fn reap() -> Option<(i32, End)> {
     let mut status = 0;
     // SAFETY: numbers only, which the call overwrites.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both outlive the call.
-    let process = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, &mut usage) };
+    let process = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG | libc::__WALL, &mut usage) };
     if process <= 0 {
         return None;
     }
     let time = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
     let end = End {
         status,
+        overflowed: false,
         processor: time(usage.ru_utime) + time(usage.ru_stime),
         memory: usage.ru_maxrss as u64 * 1024,
     };

@@ -2,7 +2,10 @@
 
 use contract::{
     ByteSize, Fault, Grant, Image, Protocol,
-    conformance::guest::{Running, compile, grant, load},
+    conformance::{
+        engine::{Guests, Subject, run_native},
+        guest::{Running, compile, grant, input, load},
+    },
 };
 use millpond_engine_process::{Options, Process, answer, supported};
 use std::{
@@ -11,7 +14,7 @@ use std::{
     path::Path,
     process::{self, Command, ExitCode},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The guests and the engine.
@@ -118,7 +121,18 @@ fn programs_fail_as_commands_do(world: &World) {
         Err(Fault::Trap { reason: found }) => assert!(found.contains(reason), "{word}: {found}"),
         other => panic!("{word}: {other:?}"),
     };
-    trap("abort", "or aborted");
+    trap("abort", "it aborted");
+    trap("abort_after", "it aborted");
+    trap("abort_on_a_thread", "aborted");
+    trap("divide", "divided by zero");
+    trap("breakpoint", "breakpoint");
+    for word in ["overflow", "overflow_told", "overflow_by_arrays"] {
+        assert_eq!(wish(world, word).0, Err(Fault::StackOverflow), "{word}");
+    }
+    for handled in ["handlers", "storm", "signals"] {
+        let (ended, said, log) = wish(world, handled);
+        assert_eq!((ended, &*said), (Ok(()), "went on\n"), "{handled}: {log}");
+    }
     trap("null", "memory that it does not have");
     let limit = Duration::from_millis(50);
     assert_eq!(wish(world, "spin").0, Err(Fault::CpuTime { limit }));
@@ -270,6 +284,227 @@ fn a_pure_function_has_no_way_out(world: &World) {
     assert!(matches!(ended("i".into()), Fault::Trap { .. }));
 }
 
+/// A process of this host, as `/proc` tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    number: i32,
+    parent: i32,
+    state: String,
+}
+
+fn children(parent: i32) -> Vec<Found> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("there is /proc").flatten() {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let Some((number, rest)) = stat
+            .split_once(' ')
+            .zip(stat.rsplit_once(") "))
+            .map(|(a, b)| (a.0, b.1))
+        else {
+            continue;
+        };
+        let mut rest = rest.split(' ');
+        let (Some(state), Some(Ok(above)), Ok(number)) =
+            (rest.next(), rest.next().map(str::parse::<i32>), number.parse())
+        else {
+            continue;
+        };
+        if above == parent && state != "Z" {
+            let state = state.to_owned();
+            found.push(Found {
+                number,
+                parent,
+                state,
+            });
+        }
+    }
+    found
+}
+
+/// Looks until it is so.
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "it is never so");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn signal(process: i32, signal: i32) {
+    // SAFETY: the call takes numbers; the process is a descendant of this one, which has just been seen.
+    assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+}
+
+/// Stops a process, and returns once it has stopped.
+fn stop(process: &Found) {
+    signal(process.number, libc::SIGSTOP);
+    until(|| {
+        children(process.parent)
+            .into_iter()
+            .find(|found| found.number == process.number && found.state == "T")
+    });
+}
+
+/// An engine of its own, and its spawner.
+fn another(world: &World, options: &Options) -> (World, Found) {
+    let own = process::id().cast_signed();
+    let before = children(own);
+    let other = World {
+        engine: Process::new(options).expect("this host has what it takes"),
+        folder: tempfile::tempdir().expect("a folder can be made"),
+    };
+    let image = load(
+        &other.engine,
+        &compile(&other.engine, &of_the_suite(world, "says", 0)).unwrap(),
+    )
+    .unwrap();
+    assert_eq!(run(&image, &grant(), "").1, "1 ");
+    let new = children(own)
+        .into_iter()
+        .find(|found| !before.iter().any(|old| old.number == found.number));
+    drop(image);
+    let spawner = new.expect("there is a spawner");
+    until(|| children(spawner.number).is_empty().then_some(()));
+    (other, spawner)
+}
+
+/// A request whose zygote ends before its guest has begun is served by another zygote, once.
+fn what_never_began_begins_again(world: &World) {
+    let (other, spawner) = another(world, &Options::default());
+    let mut images = vec![(
+        other.image("program.c", &[]),
+        grant(),
+        "POST query=1 (null)\nthe body",
+    )];
+    if cfg!(target_arch = "x86_64") {
+        images.push((other.pure(), pure_grant(), "THE BODY"));
+    }
+    for (image, grant, expected) in images {
+        assert_eq!(run(&image, &grant, "the body").0, Ok(()));
+        let zygote = || children(spawner.number).pop();
+        let first = zygote().expect("it has a zygote");
+        stop(&first);
+        let mut running = Running::spawn(&image, &grant, b"the body");
+        assert!(running.turn().is_none());
+        signal(first.number, libc::SIGKILL);
+        running.finish().expect("it is served by another zygote");
+        assert_eq!(running.said().text(), expected);
+        assert_ne!(zygote().expect("there is a new zygote").number, first.number);
+        assert_eq!(run(&image, &grant, "the body").1, expected);
+        drop((running, image));
+        until(|| children(spawner.number).is_empty().then_some(()));
+    }
+    // Not for ever: here no zygote comes to anything.
+    let without = World {
+        engine: Process::new(&Options {
+            program: "/bin/false".into(),
+            ..Options::default()
+        })
+        .expect("the program is not asked yet"),
+        folder: tempfile::tempdir().expect("a folder can be made"),
+    };
+    let image = without.image("program.c", &[]);
+    let (input, recorder) = input(b"");
+    // Or its spawner has ended before it takes any order.
+    if let Ok(sandbox) = image.spawn(&Arc::new(grant()), input) {
+        let ended = Running::new(sandbox, recorder).finish();
+        assert!(matches!(ended, Err((Fault::Trap { .. }, _))), "{ended:?}");
+    }
+}
+
+/// Zygotes that nobody uses end when others are needed; those of an image end with it.
+fn zygotes_come_and_go(world: &World) {
+    let options = Options {
+        zygotes: 2,
+        ..Options::default()
+    };
+    let (other, spawner) = another(world, &options);
+    let image = || other.image("program.c", &[]);
+    let numbers = || {
+        children(spawner.number)
+            .into_iter()
+            .map(|found| found.number)
+            .collect::<Vec<_>>()
+    };
+    let serves = |image: &Arc<dyn Image>| assert_eq!(run(image, &grant(), "").0, Ok(()));
+    let images = [image(), image(), image()];
+    serves(&images[0]);
+    let first = numbers();
+    serves(&images[1]);
+    let second = numbers()
+        .into_iter()
+        .find(|number| !first.contains(number))
+        .expect("another");
+    serves(&images[0]);
+    serves(&images[2]);
+    // The one that was used least recently.
+    until(|| (!numbers().contains(&second)).then_some(()));
+    assert!(numbers().contains(&first[0]) && numbers().len() == 2);
+    // Its image gets another one, and a guest that runs keeps its own.
+    let waits = Grant {
+        arguments: vec!["wait".into()],
+        ..grant()
+    };
+    let mut waiting = Running::spawn(&images[0], &waits, b"");
+    until(|| {
+        assert!(waiting.turn().is_none());
+        waiting.usage().started
+    });
+    for _ in 0..3 {
+        serves(&images[1]);
+        serves(&images[2]);
+    }
+    assert!(waiting.turn().is_none() && numbers().contains(&first[0]));
+    until(|| (numbers().len() <= 2).then_some(()));
+    drop(waiting);
+    drop(images);
+    until(|| numbers().is_empty().then_some(()));
+}
+
+/// The suite's guests: see the sources.
+fn of_the_suite(world: &World, name: &str, variant: i32) -> Vec<u8> {
+    let define = |name: &str, text: &str| format!("-D{name}={text}");
+    let Some(pure) = name.strip_prefix("pure_") else {
+        let options = [
+            define("GUEST", &format!("\"{name}\"")),
+            define("VARIANT", &variant.to_string()),
+        ];
+        return world.executable("conformance.c", &options.each_ref().map(String::as_str));
+    };
+    let what = match pure {
+        "nowhere" => define("NOWHERE", &variant.to_string()),
+        "hostile" => define("RUN", &format!("hostile({variant})")),
+        guest => define("RUN", &format!("{guest}()")),
+    };
+    world.executable("conformance_pure.c", &[FREESTANDING, &[&what]].concat())
+}
+
+fn the_engine_keeps_its_contract(world: &World) {
+    let subject = Subject {
+        engine: &world.engine,
+        guests: Guests::Native(&|name, variant| of_the_suite(world, name, variant)),
+    };
+    let groups = confine::Groups::make();
+    run_native(&subject, |case| match &groups {
+        Err(reason) if case == "a_failure_after_refused_memory_says_so" => Some(reason.to_string()),
+        _ if cfg!(not(target_arch = "x86_64")) && PURE.contains(&case) => {
+            Some("pure functions in native code run on x86-64 hosts only".to_owned())
+        }
+        _ => None,
+    });
+}
+
+const PURE: [&str; 5] = [
+    "a_pure_function_has_its_sets_in_its_memory",
+    "a_memory_with_sets_is_fresh",
+    "a_hostile_structure_is_a_fault",
+    "inputs_beyond_the_limit_are_refused",
+    "a_structure_without_a_place_is_refused",
+];
+
 type Test = fn(&World);
 
 const TESTS: &[(&str, Test)] = &[
@@ -287,6 +522,9 @@ const TESTS: &[(&str, Test)] = &[
         "pure_functions_fail_as_others_do",
         pure_functions_fail_as_others_do,
     ),
+    ("the_engine_keeps_its_contract", the_engine_keeps_its_contract),
+    ("what_never_began_begins_again", what_never_began_begins_again),
+    ("zygotes_come_and_go", zygotes_come_and_go),
     ("nobody_gets_out", nobody_gets_out),
     ("a_pure_function_has_no_way_out", a_pure_function_has_no_way_out),
 ];

@@ -90,6 +90,7 @@ fn usage() -> Usage {
     TURN.with(|turn| Usage {
         started: turn.started.get(),
         memory: turn.memory.get(),
+        ..Usage::default()
     })
 }
 

@@ -292,6 +292,16 @@ impl Running {
         }
     }
 
+    /// What it has used so far.
+    pub fn usage(&self) -> Usage {
+        self.sandbox.usage()
+    }
+
+    /// Sleeps until it is woken, or for a moment.
+    pub fn rest(&self) {
+        self.bell.wait(Some(Instant::now() + QUANTUM));
+    }
+
     /// Gives it another request, if it takes one.
     pub fn renew(&mut self, body: &[u8]) -> Result<(), Input> {
         let (input, recorder) = input(body);

@@ -418,6 +418,7 @@ impl Sandbox for FakeSandbox {
         let usage = Usage {
             started: Some(started),
             memory: 65536,
+            ..Usage::default()
         };
         if self.end == End::Fault {
             return Step::Fault(Fault::Exit { code: 1 }, usage);

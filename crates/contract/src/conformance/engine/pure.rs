@@ -1,11 +1,10 @@
 //! Pure functions that have their sets in their memory, and NaNs, which are the same on every engine.
 
-use super::{MEMORY, RESPONSE_BODY, Running, fault, grant, ticking};
-use crate::{
-    CodeKind, Engine, Fault, Grant, Image, PrepareError, Protocol,
-    conformance::guest::{compile_as, load, wasm},
+use super::{
+    Arc, CodeKind, Engine, Fault, Grant, Image, MEMORY, PrepareError, Protocol, RESPONSE_BODY, Running,
+    SpawnError, Subject, compile_as, fault, grant, input, load, ticking, wasm,
 };
-use std::sync::Arc;
+use std::cell::Cell;
 
 /// A grant of a pure function with the input sets `a` and `b` and the output sets `x` and `y`.
 fn pure() -> Grant {
@@ -20,10 +19,18 @@ fn pure() -> Grant {
     }
 }
 
-fn image(engine: &dyn Engine, text: &str) -> Arc<dyn Image> {
-    let artefact = compile_as(engine, CodeKind::PureWasm, &wasm(text))
+/// This module, or the native guest of this name and variant.
+fn guest(subject: &Subject<'_>, name: &str, variant: i32, text: &str) -> Arc<dyn Image> {
+    if subject.is_native() {
+        return subject.image(name, variant, &[]);
+    }
+    let artefact = compile_as(subject.engine, CodeKind::PureWasm, &wasm(text))
         .unwrap_or_else(|error| panic!("compiling failed: {error}\n{text}"));
-    load(engine, &artefact).unwrap_or_else(|error| panic!("loading failed: {error}"))
+    load(subject.engine, &artefact).unwrap_or_else(|error| panic!("loading failed: {error}"))
+}
+
+fn image(engine: &dyn Engine, text: &str) -> Arc<dyn Image> {
+    guest(&Subject::wasm(engine), "", 0, text)
 }
 
 /// A function with its structure at 64, whose `_start` is this.
@@ -64,12 +71,12 @@ fn answer(image: &Arc<dyn Image>, grant: &Grant, body: &[u8]) -> Vec<u8> {
 const OWN: &str = r#"(memory (export "memory") 1)"#;
 
 /// Its inputs lie in a larger memory than it was linked with, and its outputs are taken from there.
-pub fn a_pure_function_has_its_sets_in_its_memory(engine: &dyn Engine) {
+pub(super) fn a_pure_function_has_its_sets_in_its_memory(subject: &Subject<'_>) {
     let given = "(call $give (i32.load offset=8 (call $input)) (i32.load offset=12 (call $input)))";
     for memory in [OWN, r#"(import "env" "memory" (memory 1))"#] {
-        let image = image(engine, &module(memory, given));
+        let image = guest(subject, "pure_gives", 0, &module(memory, given));
         let grant = pure();
-        ticking(engine, || {
+        ticking(subject.engine, || {
             for length in [1, 5, 70_000, 1_000_000, 3] {
                 let body = "x".repeat(length);
                 assert!(answer(&image, &grant, body.as_bytes()) == body.as_bytes());
@@ -90,12 +97,14 @@ pub fn a_pure_function_has_its_sets_in_its_memory(engine: &dyn Engine) {
         (local.set $ok (i32.and (local.get $ok) (i32.eq (call $end) (i32.const 4194304))))
         (i32.store8 (i32.const 1000) (i32.add (i32.const 48) (local.get $ok)))
         (call $give (i32.const 1000) (i32.const 1))";
-    let image = image(engine, &module(OWN, facts));
-    ticking(engine, || assert_eq!(answer(&image, &pure(), b"some"), b"1"));
+    let image = guest(subject, "pure_facts", 0, &module(OWN, facts));
+    ticking(subject.engine, || {
+        assert_eq!(answer(&image, &pure(), b"some"), b"1")
+    });
 }
 
 /// Nothing of a request is left for the next, wherever it was.
-pub fn a_memory_with_sets_is_fresh(engine: &dyn Engine) {
+pub(super) fn a_memory_with_sets_is_fresh(subject: &Subject<'_>) {
     // Counts at places of its own memory, of its inputs' and of its heap, and shows the counts.
     let count = |at: &str, to: u32| {
         format!(
@@ -111,8 +120,10 @@ pub fn a_memory_with_sets_is_fresh(engine: &dyn Engine) {
         "(i32.sub (call $end) (i32.const 1))",
     ];
     let counts: String = places.iter().zip(1000..).map(|(at, to)| count(at, to)).collect();
-    let image = image(
-        engine,
+    let image = guest(
+        subject,
+        "pure_counts",
+        0,
         &module(
             OWN,
             &format!("{counts} (call $give (i32.const 1000) (i32.const 5))"),
@@ -120,7 +131,7 @@ pub fn a_memory_with_sets_is_fresh(engine: &dyn Engine) {
     );
     let (small, mut large) = (pure(), pure());
     large.limits.memory.0 *= 2;
-    ticking(engine, || {
+    ticking(subject.engine, || {
         for round in 0..30_usize {
             let body = vec![b'7'; [1, 300_000, 10, 2_000_000][round % 4]];
             let grant = if round % 7 == 3 { &large } else { &small };
@@ -130,10 +141,13 @@ pub fn a_memory_with_sets_is_fresh(engine: &dyn Engine) {
 }
 
 /// Whatever it leaves behind is its outputs, or its own fault.
-pub fn a_hostile_structure_is_a_fault(engine: &dyn Engine) {
+pub(super) fn a_hostile_structure_is_a_fault(subject: &Subject<'_>) {
+    // Their native guests are numbered in this order.
+    let numbers = Cell::new(0);
     let said = |body: &str| {
-        let image = image(engine, &module(OWN, body));
-        ticking(engine, || fault(&image, &pure(), b"x"))
+        let next = numbers.replace(numbers.get() + 1);
+        let image = guest(subject, "pure_hostile", next, &module(OWN, body));
+        ticking(subject.engine, || fault(&image, &pure(), b"x"))
     };
     let bad = |body: &str, why: &str| match said(body) {
         Fault::BadOutput { reason } => assert!(reason.contains(why), "{body}: {reason}"),
@@ -186,11 +200,11 @@ pub fn a_hostile_structure_is_a_fault(engine: &dyn Engine) {
         "(call $give (i32.const 0) (i32.add (i32.const {}) (i32.const 1)))",
         RESPONSE_BODY.0 / 2
     );
-    let image_of_large = image(engine, &module(OWN, &large));
+    let image_of_large = guest(subject, "pure_large", 0, &module(OWN, &large));
     let mut grant = pure();
     grant.limits.response_body.0 = RESPONSE_BODY.0 / 2;
     let limit = grant.limits.response_body;
-    ticking(engine, || {
+    ticking(subject.engine, || {
         assert_eq!(
             fault(&image_of_large, &grant, b"x"),
             Fault::OutputTooLarge { limit }
@@ -203,13 +217,17 @@ pub fn a_hostile_structure_is_a_fault(engine: &dyn Engine) {
 }
 
 /// Inputs that do not fit in the memory that it may have.
-pub fn inputs_beyond_the_limit_are_refused(engine: &dyn Engine) {
-    let image = image(
-        engine,
+pub(super) fn inputs_beyond_the_limit_are_refused(subject: &Subject<'_>) {
+    let image = guest(
+        subject,
+        "pure_zero",
+        0,
         &module(OWN, "(call $give (i32.const 1000) (i32.const 1))"),
     );
-    let (grant, large) = (pure(), vec![0; MEMORY.bytes() - 65_536]);
-    ticking(engine, || {
+    // A native guest takes a few pages of 4 KiB.
+    let own = if subject.is_native() { 8_192 } else { 65_536 };
+    let (grant, large) = (pure(), vec![0; MEMORY.bytes() - own]);
+    ticking(subject.engine, || {
         match fault(&image, &grant, &large) {
             Fault::OutOfMemory { limit, reason } => {
                 assert_eq!(limit, MEMORY);
@@ -217,13 +235,17 @@ pub fn inputs_beyond_the_limit_are_refused(engine: &dyn Engine) {
             }
             other => panic!("it should be out of memory, but: {other}"),
         }
-        assert_eq!(answer(&image, &grant, &large[..large.len() - 10_000]), b"\0");
+        assert_eq!(answer(&image, &grant, &large[..large.len() - 100_000]), b"\0");
     });
 }
 
 /// What has no place for its sets is refused before it runs.
-pub fn a_structure_without_a_place_is_refused(engine: &dyn Engine) {
-    let refused = |text: &str, named: &str| match compile_as(engine, CodeKind::PureWasm, &wasm(text)) {
+pub(super) fn a_structure_without_a_place_is_refused(subject: &Subject<'_>) {
+    if subject.is_native() {
+        return executables_without_a_place_are_programs(subject);
+    }
+    let refused = |text: &str, named: &str| match compile_as(subject.engine, CodeKind::PureWasm, &wasm(text))
+    {
         Err(PrepareError::Unsupported(reason)) => assert!(reason.contains(named), "{reason}"),
         other => panic!(
             "{text} should be unsupported, but: {:?}",
@@ -242,8 +264,22 @@ pub fn a_structure_without_a_place_is_refused(engine: &dyn Engine) {
     refused("(component)", "component");
 }
 
+/// Other than a module, an executable can be run as something else.
+fn executables_without_a_place_are_programs(subject: &Subject<'_>) {
+    for (variant, named) in [(0, "among its variables"), (1, "__dandelion_system_data")] {
+        let image = subject.image("pure_nowhere", variant, &[]);
+        assert!(!image.is_pure());
+        let (input, _) = input(b"x");
+        match image.spawn(&Arc::new(pure()), input) {
+            Err(SpawnError::Failed { reason }) => assert!(reason.contains(named), "{reason}"),
+            Err(other) => panic!("it should say why, but: {other:?}"),
+            Ok(_) => panic!("it should not be spawned"),
+        }
+    }
+}
+
 /// The bits of NaNs do not depend on the processor, on the order of operands, or on the compiler.
-pub fn nans_are_canonical(engine: &dyn Engine) {
+pub(super) fn nans_are_canonical(engine: &dyn Engine) {
     // Of the input's two bytes, which are zeros, makes NaNs in many ways, and shows their bits.
     let store = |at: u32, value: &str| format!("(f64.store (i32.const {at}) {value})");
     let divide = "(f64.div (local.get $zero) (local.get $zero))";
@@ -291,7 +327,7 @@ pub fn nans_are_canonical(engine: &dyn Engine) {
 }
 
 /// The same, of the lanes of vectors.
-pub fn nans_in_vectors_are_canonical(engine: &dyn Engine) {
+pub(super) fn nans_in_vectors_are_canonical(engine: &dyn Engine) {
     let body = "(local $zero f64) (local $both v128)
         (local.set $zero (f64.convert_i32_u (i32.load8_u (i32.load offset=8 (call $input)))))
         (local.set $both (f64x2.splat (f64.neg (local.get $zero))))
