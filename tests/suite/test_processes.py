@@ -73,6 +73,9 @@ def test_each_way_to_end_is_told(node):
     assert "memory that it does not have" in app.call("trap").problem(502, "function-trap")["detail"]
     app.call("spin").problem(504, "limit-timeout")
     app.call("busy").problem(504, "limit-cpu-time")
+    # What a process takes of processors counts as its function's.
+    used = [value for series, value in node.metrics().items() if series.startswith("faas_cpu_usage_seconds_sum") and "native-ends.busy" in series]
+    assert used and used[0] >= 0.05, used
     app.call("endless").problem(502, "limit-response-body")
     assert app.call("ping").text == "pong\n"
     timing = app.call("ping").headers["Server-Timing"]

@@ -14,7 +14,7 @@ mod spare;
 
 pub use guard::{Area, Guard, Guards, MOST_MAPS, Restorer, Watched};
 pub use idle::{Idle, ImageId, most};
-pub use pages::{Pages, Restored, Written, release};
+pub use pages::{Pages, Restored, Written};
 pub use places::{Place, Places};
 pub use spare::Spare;
 

@@ -8,7 +8,6 @@ use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
     ioctl::{Ioctl, IoctlOutput, Opcode, opcode},
-    mm::{Advice, madvise},
 };
 use std::{ffi::c_void, fs::File, mem::MaybeUninit, ops::Range, ptr};
 
@@ -187,15 +186,6 @@ impl Pages {
             Restored::Not
         }
     }
-}
-
-/// Lets go of what reading an instance's memory has mapped: each page that is there lengthens every later scan. To be
-/// called with page-aligned memory whose content nobody needs any more.
-pub fn release(memory: &mut [u8]) {
-    // SAFETY: within a live mapping, exclusively borrowed; the pages become what the mapping gives by itself, which is
-    // initialised memory.
-    let released = unsafe { madvise(memory.as_mut_ptr().cast(), memory.len(), Advice::LinuxDontNeed) };
-    debug_assert!(released.is_ok());
 }
 
 /// Fills `part`, which begins at `from` in its memory.

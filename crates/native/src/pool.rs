@@ -32,7 +32,7 @@ impl<B: Default> Default for Options<B> {
         Self {
             bounds: B::default(),
             places: Places::new(1_000, None, Arc::default()),
-            keep_resident: 128 << 10,
+            keep_resident: 1 << 20,
         }
     }
 }

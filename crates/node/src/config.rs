@@ -113,7 +113,7 @@ impl Default for Config {
             admin_token: None,
             sandboxes: 0,
             dense_sandboxes: 0,
-            keep_resident: ByteSize(128 << 10),
+            keep_resident: ByteSize::mib(1),
             drain: Duration::from_secs(10),
             quantum: policy::QUANTUM,
             policy: policy::Kind::default(),

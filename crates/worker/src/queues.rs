@@ -189,9 +189,16 @@ impl Queues {
         })
     }
 
-    pub(crate) fn charge(&mut self, now: Instant, job: &mut Job, ran: Duration, stop: Stop) {
+    /// A turn has ended: it took this core for so long, and processors besides, whoever's.
+    pub(crate) fn charge(
+        &mut self,
+        now: Instant,
+        job: &mut Job,
+        (ran, elsewhere): (Duration, Duration),
+        stop: Stop,
+    ) {
         self.ran += ran;
-        self.policy.charge(self.time(now), job, ran, stop);
+        self.policy.charge(self.time(now), job, ran + elsewhere, stop);
     }
 
     /// A turn of the core's loop has ended in which it was busy for so long.
@@ -210,7 +217,7 @@ impl Queues {
 
     /// What was taken did not run.
     pub(crate) fn forgo(&mut self, now: Instant, mut job: Job) {
-        self.charge(now, &mut job, Duration::ZERO, Stop::Ended);
+        self.charge(now, &mut job, (Duration::ZERO, Duration::ZERO), Stop::Ended);
     }
 
     /// Lets other cores help while this one is busy with what it has taken: at once, if that is worth waking one; and should what

@@ -220,7 +220,7 @@ pub struct Timing {
     pub boot: Duration,
     /// Its code, from its first instruction to its last, its own waits included.
     pub run: Duration,
-    /// Its sandbox's time on a core, making it included.
+    /// Its sandbox's time on a core, making it included, and that of its processes.
     pub cpu: Duration,
     /// When its code ended: the write phase begins.
     pub ended: Instant,

@@ -16,7 +16,7 @@ use std::{
     ops::Range,
     pin::pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -39,7 +39,10 @@ pub(crate) struct Inner {
     pub(crate) most: u64,
     /// The mutable ones, if the module was prepared for being restored.
     pub(crate) globals: Box<[ModuleExport]>,
-    first_state: Option<FirstState>,
+    /// Of modules that can be put back to it: noted when they are loaded, or of the first instance that serves, if looking through its
+    /// memory takes no time.
+    first_state: OnceLock<FirstState>,
+    restorable: bool,
     id: ImageId,
     pool: Arc<Pool>,
     /// Its libc refuses to be started twice in one memory: `reuse` is off from then on.
@@ -84,6 +87,9 @@ fn not_zero(memory: &[u8]) -> Range<usize> {
     first * LINE..(after * LINE).min(memory.len())
 }
 
+/// Memories up to this are looked through by whoever has the first request, which costs microseconds; others by whoever loads the module.
+const SMALL_FIRST_MEMORY: u64 = 1 << 20;
+
 /// Above this, first states are not kept: a second copy of so much data for each image is not worth two microseconds.
 const LARGEST_FIRST_MEMORY: u64 = 32 << 20;
 
@@ -106,15 +112,18 @@ impl Inner {
 
     /// An instance in its first state, if one is at hand.
     pub(crate) fn take(&self) -> Option<Box<Instance>> {
-        self.first_state.as_ref()?;
+        self.first_state.get()?;
         self.pool.idle.take(self.id)
     }
 
     /// An instance that has ended well.
     pub(crate) fn put(&self, mut instance: Box<Instance>) {
-        let (Some(first), Some(pages)) = (&self.first_state, &self.pool.pages) else {
+        let (Some(first), Some(pages)) = (self.first_state.get(), &self.pool.pages) else {
             return;
         };
+        if instance.was_looked_through() {
+            return;
+        }
         let restorer = Restorer {
             pages,
             guards: Some(&self.pool.guards).filter(|_| self.structure.is_none()),
@@ -125,9 +134,16 @@ impl Inner {
         }
     }
 
+    /// Notes the first state of a new instance, if nobody has.
+    pub(crate) fn note(&self, instance: &mut Instance) {
+        if self.restorable && self.first_state.get().is_none() {
+            // Somebody else may have been faster: it is the same.
+            let _ = self.first_state.set(instance.first_state());
+        }
+    }
+
+    /// Of an instance for this alone.
     fn first_state(&self) -> Option<FirstState> {
-        self.pool.pages.as_ref()?;
-        self.instance.module().get_export_index(exposed::MARK)?;
         let mut store = self.store();
         // Without a start section, nothing of the guest's runs that could wait.
         let mut context = Context::from_waker(Waker::noop());
@@ -141,7 +157,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.first_state.is_some() {
+        if self.first_state.get().is_some() {
             self.pool.idle.forget(self.id);
         }
     }
@@ -175,7 +191,10 @@ impl Loaded {
                 globals: (0..)
                     .map_while(|n| module.get_export_index(&Exposed(n).to_string()))
                     .collect(),
-                first_state: None,
+                first_state: OnceLock::new(),
+                restorable: engine.pool.pages.is_some()
+                    && initial <= LARGEST_FIRST_MEMORY
+                    && module.get_export_index(exposed::MARK).is_some(),
                 id: engine.pool.idle.image(),
                 pool: engine.pool.clone(),
                 once: AtomicBool::new(false),
@@ -184,11 +203,12 @@ impl Loaded {
     }
 
     /// Notes the first state of its instances, so that they need not be made anew each time.
-    pub(crate) fn remember(mut self) -> Self {
-        if self.initial_memory.0 <= LARGEST_FIRST_MEMORY
-            && let Some(inner) = Arc::get_mut(&mut self.inner)
+    pub(crate) fn remember(self) -> Self {
+        if self.inner.restorable
+            && self.inner.initial > SMALL_FIRST_MEMORY
+            && let Some(first) = self.inner.first_state()
         {
-            inner.first_state = inner.first_state();
+            let _ = self.inner.first_state.set(first);
         }
         self
     }

@@ -26,6 +26,7 @@ pub(crate) struct Instance {
     structure: Option<Structure>,
     /// The mutable ones, if the module was prepared for being restored.
     globals: Box<[Global]>,
+    looked_through: bool,
 }
 
 /// Of an instance that can have its sets in its memory.
@@ -81,7 +82,11 @@ async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
         store.limiter(|host| host);
         preemptible(&mut store);
         let error = match Instance::new(&image, &mut store).await {
-            Ok(instance) => return run(Box::new(instance(store))).await,
+            Ok(instance) => {
+                let mut instance = Box::new(instance(store));
+                image.note(&mut instance);
+                return run(instance).await;
+            }
             Err(error) => error,
         };
         let refused = pool::is_refused(&error) && !store.data().touched();
@@ -206,6 +211,7 @@ impl Instance {
             memory,
             structure,
             globals,
+            looked_through: false,
         })
     }
 
@@ -268,16 +274,19 @@ impl Instance {
     }
 
     /// What an instance is whose code has not run.
-    pub(crate) fn first_state(mut self) -> FirstState {
+    pub(crate) fn first_state(&mut self) -> FirstState {
+        self.looked_through = true;
         let globals = self
             .globals
             .iter()
             .map(|global| global.get(&mut self.store))
             .collect();
-        let memory = self.memory.data_mut(&mut self.store);
-        let state = FirstState::new(memory, globals);
-        fresh::release(memory);
-        state
+        FirstState::new(self.memory.data(&self.store), globals)
+    }
+
+    /// Pages of its memory are there that were only read, and each lengthens every later scan.
+    pub(crate) fn was_looked_through(&self) -> bool {
+        self.looked_through
     }
 
     /// Makes it what it was. If that fails, it is of no use.

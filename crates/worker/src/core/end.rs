@@ -101,7 +101,7 @@ impl<F: Front> Core<F> {
             queue,
             boot,
             run,
-            cpu,
+            cpu: cpu + usage.elsewhere,
             ended,
         };
         let memory = usage.memory;

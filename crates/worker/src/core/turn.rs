@@ -54,7 +54,12 @@ impl<F: Front> Core<F> {
             Step::Preempted => Stop::Preempted,
             Step::Waiting { .. } => Stop::Waiting,
         };
-        self.queues.charge(end, &mut live.job, ran, stop);
+        let elsewhere = match &step {
+            Step::Done(usage) | Step::Fault(_, usage) => usage.elsewhere,
+            Step::Preempted | Step::Waiting { .. } if live.expires <= end => live.sandbox.usage().elsewhere,
+            Step::Preempted | Step::Waiting { .. } => Duration::ZERO,
+        };
+        self.queues.charge(end, &mut live.job, (ran, elsewhere), stop);
         live.since = end;
         live.cpu += ran;
         match step {
