@@ -19,6 +19,8 @@ pub(crate) struct Guest {
     watched: Option<Arc<Watched>>,
     pub(crate) instance: Box<Instance>,
     pub(crate) fiber: Fiber,
+    /// Bytes of memory that it was given for the sets of a request: it keeps them.
+    pub(crate) extended: Option<u64>,
 }
 
 // SAFETY: its parts refer to each other only, and a thread gives it away only when its code has been forgotten.
@@ -43,6 +45,7 @@ impl Guest {
             watched: None,
             instance,
             fiber,
+            extended: None,
         })
     }
 
@@ -73,7 +76,7 @@ impl Guest {
         });
         let watched = &mut self.watched;
         self.instance.restore(
-            &first.memory,
+            (&first.memory, &mut self.extended),
             &first.globals,
             restorer.as_ref(),
             &mut self.guard,

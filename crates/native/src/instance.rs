@@ -406,7 +406,7 @@ impl Instance {
     /// Makes it what it was when it had begun. `false` if it is of no use any more.
     pub(crate) fn restore(
         &mut self,
-        first: &FirstMemory,
+        (first, extended): (&FirstMemory, &mut Option<u64>),
         globals: &[Slot],
         restorer: Option<&Restorer<'_>>,
         guard: &mut Option<Guard>,
@@ -430,10 +430,13 @@ impl Instance {
             *dropped = segment.at.is_some();
         }
         let Some(memory) = &self.memory else { return true };
-        if memory.shrink(first.bytes, self.image.outside).is_err() {
+        // What was given for sets stays, unless the code has asked for more besides.
+        *extended = extended.filter(|bytes| *bytes == memory.bytes());
+        let bytes = extended.unwrap_or(first.bytes);
+        if memory.shrink(bytes, self.image.outside).is_err() {
             return false;
         }
-        let area = Area::new(memory.base.as_ptr(), first.bytes as usize);
+        let area = Area::new(memory.base.as_ptr(), bytes as usize);
         // SAFETY: this instance's memory, whose code does not run; the handle is ours alone. A guest drops its guard first.
         let restored =
             restorer.is_some_and(|restorer| unsafe { restorer.restore(guard, area, first.content(), watch) });

@@ -150,24 +150,31 @@ impl Running {
 
     /// Gives a pure function its sets, if it has them in its memory.
     fn place(&mut self) -> Result<(), Fault> {
-        let (Some(at), Some(guest), Some(command)) = (self.image.structure, &self.guest, &self.command)
+        let (Some(at), Some(guest), Some(command)) =
+            (self.image.structure, self.guest.as_mut(), &self.command)
         else {
             return Ok(());
         };
-        let Some(memory) = guest.instance.memory.filter(|_| command.is_pure()) else {
+        let Some(memory) = guest.instance.memory else {
             return Ok(());
         };
-        let (free, wanted) = (memory.bytes(), command.extended(memory.most()));
-        if wanted > free
-            && let Err(error) = memory.resize(wanted, guest.instance.image.outside)
-        {
-            return Err(Fault::Trap {
-                reason: format!("the host refuses {wanted} bytes of memory for its sets: {error}"),
-            });
+        let (initial, outside) = (self.image.initial_memory(), guest.instance.image.outside);
+        let wanted = command.is_pure().then(|| command.extended(memory.most()));
+        let refused = |error| Fault::Trap {
+            reason: format!("the host refuses memory for its sets: {error}"),
+        };
+        if guest.extended.is_some() && guest.extended != wanted {
+            memory.shrink(initial, outside).map_err(refused)?;
+            guest.extended = None;
         }
+        let Some(wanted) = wanted else { return Ok(()) };
+        if wanted > memory.bytes() {
+            memory.resize(wanted, outside).map_err(refused)?;
+        }
+        guest.extended = Some(memory.bytes());
         self.usage.memory = self.usage.memory.max(memory.bytes());
         // SAFETY: its code has not begun.
-        command.place(unsafe { Self::memory(guest) }, at, free)
+        command.place(unsafe { Self::memory(guest) }, at, initial)
     }
 
     /// What the guest has come to.
