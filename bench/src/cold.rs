@@ -14,8 +14,10 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
+        mpsc,
     },
     task::Waker,
+    thread,
 };
 
 #[derive(clap::Args)]
@@ -30,6 +32,7 @@ pub(crate) struct Options {
 struct Forgetful {
     engine: Arc<dyn Engine>,
     cold: u64,
+    unloaded: mpsc::Sender<Arc<dyn Image>>,
 }
 
 /// What is loaded, and what it is loaded from.
@@ -40,13 +43,29 @@ struct Known {
     digest: Digest,
     cold: u64,
     requests: AtomicU64,
+    unloaded: mpsc::Sender<Arc<dyn Image>>,
 }
 
 /// A sandbox and the code that nobody else runs.
 struct Alone {
     // Before its code.
     sandbox: Box<dyn Sandbox>,
-    _image: Arc<dyn Image>,
+    _image: Unloaded,
+}
+
+/// Code that goes when its sandbox has gone, after the answer: nobody waits for a node to forget it.
+struct Unloaded {
+    image: Option<Arc<dyn Image>>,
+    others: mpsc::Sender<Arc<dyn Image>>,
+}
+
+impl Drop for Unloaded {
+    fn drop(&mut self) {
+        if let Some(image) = self.image.take() {
+            // It is dropped here if nobody takes it.
+            let _ = self.others.send(image);
+        }
+    }
 }
 
 impl Engine for Forgetful {
@@ -72,6 +91,7 @@ impl Engine for Forgetful {
             digest,
             cold: self.cold,
             requests: AtomicU64::new(0),
+            unloaded: self.unloaded.clone(),
         }))
     }
 
@@ -121,6 +141,10 @@ impl Image for Known {
         let loaded = self.engine.load(artefact);
         let image = loaded.map_err(|error| failed(error.to_string()))?;
         let sandbox = image.spawn(grant, input)?;
+        let image = Unloaded {
+            image: Some(image),
+            others: self.unloaded.clone(),
+        };
         Ok(Box::new(Alone {
             sandbox,
             _image: image,
@@ -140,5 +164,13 @@ impl Sandbox for Alone {
 
 pub(crate) fn run(options: Options) -> Result<()> {
     let cold = options.cold.min(100);
-    serve(options.place, |engine| Arc::new(Forgetful { engine, cold }))
+    let (unloaded, images) = mpsc::channel();
+    thread::spawn(move || images.into_iter().for_each(drop::<Arc<dyn Image>>));
+    serve(options.place, |engine| {
+        Arc::new(Forgetful {
+            engine,
+            cold,
+            unloaded: unloaded.clone(),
+        })
+    })
 }
