@@ -40,7 +40,7 @@ use std::{
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     mem,
-    os::{fd::AsRawFd as _, unix::fs::FileExt as _},
+    os::fd::AsRawFd as _,
     sync::{Arc, atomic::AtomicU64},
 };
 use wasmtime::{
@@ -271,9 +271,6 @@ impl Wasmtime {
     }
 }
 
-/// Bytes of an artefact's beginning that say what it is: those of the head of an ELF file.
-const HEAD: usize = 64;
-
 impl Engine for Wasmtime {
     fn name(&self) -> &'static str {
         self.layout.name()
@@ -289,13 +286,10 @@ impl Engine for Wasmtime {
 
     fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
         let refused = |error: wasmtime::Error| PrepareError::Artefact(format!("{error:#}"));
-        let mut head = [0; HEAD];
-        let read = artefact.file.read_at(&mut head, 0);
-        let read = read.map_err(|error| PrepareError::Artefact(error.to_string()))?;
-        let kind = wasmtime::Engine::detect_precompiled(head.get(..read).unwrap_or_default());
+        // Wasmtime looks at a file's kind, and takes a component's, by its path only: this one leads to the descriptor's.
+        let path = format!("/proc/self/fd/{}", artefact.file.as_raw_fd());
+        let kind = wasmtime::Engine::detect_precompiled_file(&path).map_err(refused)?;
         if kind == Some(Precompiled::Component) {
-            // Wasmtime takes a component's file by its path only: this one leads to the descriptor's.
-            let path = format!("/proc/self/fd/{}", artefact.file.as_raw_fd());
             return Ok(Arc::new(self.load_component(&path).map_err(refused)?.remember()));
         }
         // SAFETY: `Artefact` promises that the file is what an engine of this fingerprint compiled: its content was
