@@ -107,7 +107,8 @@ impl Traced {
             // The first process of a namespace cannot stop itself.
             return Act::Pass(0);
         }
-        let aborts = signal == libc::SIGABRT && from_itself;
+        // Whoever writes more than a file may have is sent the second, as if by itself.
+        let aborts = [libc::SIGABRT, libc::SIGXFSZ].contains(&signal) && from_itself;
         if !fault && !aborts {
             self.looked += 1;
             return if self.looked < PATIENCE {
@@ -214,7 +215,7 @@ fn look(cell: &Cell, process: libc::pid_t, signal: i32) -> Stop {
             address = info.si_addr() as u64;
         }
     }
-    let interesting = FAULTS.contains(&signal) || signal == libc::SIGABRT;
+    let interesting = FAULTS.contains(&signal) || [libc::SIGABRT, libc::SIGXFSZ].contains(&signal);
     Stop {
         signal,
         code: info.si_code,
@@ -474,6 +475,11 @@ mod tests {
             );
             assert_eq!(traced.ended(KILLED), (libc::SIGABRT, overflowed));
         }
+        // As the kernel sends it for a file that would be too large.
+        let mut traced = Traced::default();
+        let too_large = sent(libc::SIGXFSZ, 1, at(STACK.end - 8, &[]));
+        assert_eq!(traced.decide(&too_large), Act::End);
+        assert_eq!(traced.ended(KILLED), (libc::SIGXFSZ, false));
         let handled = at(STACK.end - 8, &[libc::SIGABRT]);
         let act = Traced::default().decide(&sent(libc::SIGABRT, 1, handled));
         assert_eq!(act, Act::Pass(libc::SIGABRT));
