@@ -1,12 +1,13 @@
 //! Control groups: what all processes of one guest use together.
 //!
-//! A limit of [`Limits`](crate::Limits) is each process's. A guest that has several is bounded by a [`Group`]: memory and processes, of all that are in it. A
-//! process goes in by itself, as its first act, by writing to files that were opened for it ([`Group::doors`], [`go_in`]); so it is in there before it runs anything
-//! else, and it may be nobody and in namespaces by then, for the kernel asks who opened the file. Whatever it starts is in there, too, and none gets out,
-//! since there are no such files for it.
+//! A limit of [`Limits`](crate::Limits) is each process's. A guest that has several is bounded by a [`Group`]: memory, processes and cores, of all that are in it,
+//! and their time on these is counted. A process goes in by itself, as its first act, by writing to files that were opened for it ([`Group::doors`], [`go_in`]);
+//! so it is in there before it runs anything else, and it may be nobody and in namespaces by then, for the kernel asks who opened the file. Whatever it starts is in
+//! there, too, and none gets out, since there are no such files for it.
 //!
-//! Both versions of the kernel's interface serve: one hierarchy for each controller (1), or one for all (2). Making groups takes the right to change the
-//! group that this process is in: root has it, others if it was delegated to them.
+//! Both versions of the kernel's interface serve: a hierarchy for one controller or some (1), or one for all (2). Making groups takes the right to change the
+//! group that this process is in: root has it, others if it was delegated to them. Memory and processes are limited wherever there are groups; what
+//! else a host counts, [`Groups::counts`] says.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -15,35 +16,138 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
-/// What the files of a hierarchy are called, and what they take.
+/// What the kernel counts of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hierarchy {
-    /// Version 1, memory.
+pub enum Controller {
+    /// Bytes of memory.
     Memory,
-    /// Version 1, processes.
+    /// Processes and threads.
     Processes,
-    /// Version 2.
-    All,
+    /// How much of a processor, at any time.
+    Cores,
+    /// Time on processors, in all.
+    Time,
+}
+
+impl Controller {
+    const ALL: [Self; 4] = [Self::Memory, Self::Processes, Self::Cores, Self::Time];
+
+    /// The kernel's name, of version 1.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Processes => "pids",
+            Self::Cores => "cpu",
+            Self::Time => "cpuacct",
+        }
+    }
+
+    /// Whether no group is of use without it.
+    fn is_needed(self) -> bool {
+        matches!(self, Self::Memory | Self::Processes)
+    }
+}
+
+/// A folder of control groups, or one of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// Whether the files are those of version 2.
+    unified: bool,
+    controllers: Vec<Controller>,
+    folder: PathBuf,
+}
+
+impl Place {
+    fn join(&self, name: &str) -> Self {
+        Self {
+            folder: self.folder.join(name),
+            ..self.clone()
+        }
+    }
+
+    fn counts(&self, controller: Controller) -> bool {
+        self.controllers.contains(&controller)
+    }
+
+    fn write(&self, file: &str, value: &str) -> io::Result<()> {
+        fs::write(self.folder.join(file), value)
+    }
+
+    fn open(&self, file: &str) -> io::Result<File> {
+        File::open(self.folder.join(file))
+    }
+
+    fn limit(&self, limits: &GroupLimits) -> io::Result<()> {
+        if self.counts(Controller::Memory) {
+            let bytes = limits.memory.to_string();
+            // What cannot be counted on this host does not have to be refused.
+            if self.unified {
+                self.write("memory.max", &bytes)?;
+                let _ = self.write("memory.swap.max", "0");
+            } else {
+                // The sum with swap is never to be below memory alone, whichever way this goes.
+                let _ = self.write("memory.memsw.limit_in_bytes", "-1");
+                self.write("memory.limit_in_bytes", &bytes)?;
+                let _ = self.write("memory.memsw.limit_in_bytes", &bytes);
+            }
+        }
+        if self.counts(Controller::Processes) {
+            self.write("pids.max", &limits.processes.to_string())?;
+        }
+        if self.counts(Controller::Cores) {
+            let quota = u64::from(limits.cores) * PERIOD;
+            if self.unified {
+                self.write("cpu.max", &format!("{quota} {PERIOD}"))?;
+            } else {
+                self.write("cpu.cfs_period_us", &PERIOD.to_string())?;
+                match self.write("cpu.cfs_quota_us", &quota.to_string()) {
+                    // The groups that it is in have no more than that in any case.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        self.write("cpu.cfs_quota_us", "-1")?;
+                    }
+                    written => written?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Microseconds in which a group gets as many times as much time as it may use cores.
+const PERIOD: u64 = 100_000;
+
+/// What all in a group may use together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLimits {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processes and threads at once.
+    pub processes: u64,
+    /// Cores at once.
+    pub cores: u32,
 }
 
 /// Groups of this process's making, all of them in one.
 #[derive(Debug)]
 pub struct Groups {
-    folders: Vec<(Hierarchy, PathBuf)>,
+    places: Vec<Place>,
 }
 
 /// A group for the processes of one guest at a time.
 #[derive(Debug)]
 pub struct Group {
-    folders: Vec<(Hierarchy, PathBuf)>,
+    places: Vec<Place>,
     doors: Vec<File>,
     /// Where the kernel counts whom it has ended for want of memory.
     ended: File,
     /// How many that were when somebody last asked.
     known: u64,
-    limits: Option<(u64, u64)>,
+    /// Where it counts their time, and whether that is version 2's file.
+    time: Option<(File, bool)>,
+    limits: Option<GroupLimits>,
 }
 
 /// Before the number of the process that made them, and theirs among those of that process.
@@ -59,41 +163,63 @@ impl Groups {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{NAME}{}.{number}", process::id());
-        let mut folders = Vec::new();
-        for (hierarchy, folder) in parents(&mounts, &own)? {
-            remove_stale(&folder);
-            let folder = folder.join(&name);
-            make(&folder)?;
-            if hierarchy == Hierarchy::All {
-                fs::write(folder.join("cgroup.subtree_control"), "+memory +pids")?;
+        let mut this = Self { places: Vec::new() };
+        for parent in parents(&mounts, &own)? {
+            remove_stale(&parent.folder);
+            let place = parent.join(&name);
+            match make(&place.folder) {
+                Ok(()) => {}
+                // A host may let us count memory and not time.
+                Err(_) if !place.controllers.iter().any(|one| one.is_needed()) => continue,
+                Err(error) => return Err(error),
             }
-            folders.push((hierarchy, folder));
+            this.places.push(place);
         }
-        Ok(Self { folders })
+        for place in this.places.iter().filter(|place| place.unified) {
+            place.write("cgroup.subtree_control", &subtree(&place.controllers))?;
+        }
+        Ok(this)
+    }
+
+    /// Whether its groups have this counted.
+    pub fn counts(&self, controller: Controller) -> bool {
+        self.places.iter().any(|place| place.counts(controller))
     }
 
     /// One more.
     pub fn group(&self, name: &str) -> io::Result<Group> {
-        let mut folders = Vec::new();
-        let mut doors = Vec::new();
-        let mut ended = None;
-        for (hierarchy, folder) in &self.folders {
-            let folder = folder.join(name);
-            make(&folder)?;
-            doors.push(OpenOptions::new().write(true).open(folder.join("cgroup.procs"))?);
-            match hierarchy {
-                Hierarchy::Memory => ended = Some(File::open(folder.join("memory.oom_control"))?),
-                Hierarchy::All => ended = Some(File::open(folder.join("memory.events"))?),
-                Hierarchy::Processes => {}
+        let (mut places, mut doors) = (Vec::new(), Vec::new());
+        let (mut ended, mut time) = (None, None);
+        for place in &self.places {
+            let place = place.join(name);
+            make(&place.folder)?;
+            let door = place.folder.join("cgroup.procs");
+            doors.push(OpenOptions::new().write(true).open(door)?);
+            if place.counts(Controller::Memory) {
+                let file = if place.unified {
+                    "memory.events"
+                } else {
+                    "memory.oom_control"
+                };
+                ended = Some(place.open(file)?);
             }
-            folders.push((*hierarchy, folder));
+            if place.counts(Controller::Time) {
+                let file = if place.unified {
+                    "cpu.stat"
+                } else {
+                    "cpuacct.usage"
+                };
+                time = Some((place.open(file)?, place.unified));
+            }
+            places.push(place);
         }
         let ended = ended.ok_or_else(|| io::Error::other("no hierarchy counts memory"))?;
         Ok(Group {
-            folders,
+            places,
             doors,
             ended,
             known: 0,
+            time,
             limits: None,
         })
     }
@@ -101,40 +227,20 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        for (_, folder) in &self.folders {
-            remove(folder);
+        for place in &self.places {
+            remove(&place.folder);
         }
     }
 }
 
 impl Group {
-    /// Bytes of memory and processes, of all that are in it together.
-    pub fn limit(&mut self, memory: u64, processes: u64) -> io::Result<()> {
-        if self.limits == Some((memory, processes)) {
-            return Ok(());
+    /// What all that are in it use together.
+    pub fn limit(&mut self, limits: GroupLimits) -> io::Result<()> {
+        if self.limits != Some(limits) {
+            self.limits = None;
+            self.places.iter().try_for_each(|place| place.limit(&limits))?;
+            self.limits = Some(limits);
         }
-        for (hierarchy, folder) in &self.folders {
-            let write = |file: &str, value: u64| fs::write(folder.join(file), value.to_string());
-            // What cannot be counted on this host does not have to be refused.
-            let _ = match hierarchy {
-                Hierarchy::Memory => {
-                    // The sum with swap is never to be below memory alone, whichever way this goes.
-                    let _ = fs::write(folder.join("memory.memsw.limit_in_bytes"), "-1");
-                    write("memory.limit_in_bytes", memory)?;
-                    write("memory.memsw.limit_in_bytes", memory)
-                }
-                Hierarchy::Processes => {
-                    write("pids.max", processes)?;
-                    Ok(())
-                }
-                Hierarchy::All => {
-                    write("memory.max", memory)?;
-                    write("pids.max", processes)?;
-                    write("memory.swap.max", 0)
-                }
-            };
-        }
-        self.limits = Some((memory, processes));
         Ok(())
     }
 
@@ -143,27 +249,49 @@ impl Group {
         self.doors.iter().map(AsFd::as_fd)
     }
 
-    /// Whether the kernel has ended a process in it for want of memory since this was last asked.
-    pub fn ran_out(&mut self) -> bool {
-        let mut text = String::new();
-        let read = self
-            .ended
-            .rewind()
-            .and_then(|()| self.ended.read_to_string(&mut text));
-        let count = text
-            .lines()
-            .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
-        match (read, count) {
-            (Ok(_), Some(count)) => std::mem::replace(&mut self.known, count) < count,
-            _ => false,
+    /// Time on processors that all who were ever in it have had. `None` if this host does not count that.
+    pub fn time(&mut self) -> Option<Duration> {
+        let (file, unified) = self.time.as_mut()?;
+        let text = read(file).ok()?;
+        match unified {
+            true => count(&text, "usage_usec ").map(Duration::from_micros),
+            false => text.trim().parse().ok().map(Duration::from_nanos),
         }
     }
+
+    /// Whether the kernel has ended a process in it for want of memory since this was last asked.
+    pub fn ran_out(&mut self) -> bool {
+        let ended = read(&mut self.ended).ok();
+        let ended = ended.and_then(|text| count(&text, "oom_kill "));
+        ended.is_some_and(|ended| std::mem::replace(&mut self.known, ended) < ended)
+    }
+}
+
+/// From the beginning.
+fn read(file: &mut File) -> io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// What a line of a file says that begins like this.
+fn count(text: &str, begin: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(begin)?.trim().parse().ok())
+}
+
+/// For groups in a group of version 2 to have these controllers. Time is counted in any case.
+fn subtree(controllers: &[Controller]) -> String {
+    let wanted = controllers.iter().filter(|one| **one != Controller::Time);
+    let wanted: Vec<String> = wanted.map(|one| format!("+{}", one.name())).collect();
+    wanted.join(" ")
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for (_, folder) in &self.folders {
-            let _ = fs::remove_dir(folder);
+        for place in &self.places {
+            let _ = fs::remove_dir(&place.folder);
         }
     }
 }
@@ -205,36 +333,59 @@ fn remove_stale(folder: &Path) {
 }
 
 /// Where groups of this process's can be, in each hierarchy that counts.
-fn parents(mounts: &str, own: &str) -> io::Result<Vec<(Hierarchy, PathBuf)>> {
-    if let Some(folder) = find(mounts, own, None) {
-        let controllers = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
-        let has = |wanted| controllers.split_whitespace().any(|one| one == wanted);
-        if has("memory") && has("pids") {
-            // A group with processes can have no groups that count, so it is the one above, if the node was started in one of its own.
-            let ways = [Some(folder.as_path()), folder.parent()];
-            let delegated = ways
-                .into_iter()
-                .flatten()
-                .find(|folder| fs::write(folder.join("cgroup.subtree_control"), "+memory +pids").is_ok());
-            return match delegated {
-                Some(folder) => Ok(vec![(Hierarchy::All, folder.to_owned())]),
-                None => Err(io::Error::other(format!(
-                    "the control group {} was not delegated to this process (systemd does so with Delegate=yes and \
-                     DelegateSubgroup=node)",
-                    folder.display()
-                ))),
-            };
+fn parents(mounts: &str, own: &str) -> io::Result<Vec<Place>> {
+    match find(mounts, own, None).map(|folder| unified(&folder)) {
+        Some(Ok(Some(place))) => return Ok(vec![place]),
+        Some(Err(error)) => return Err(error),
+        Some(Ok(None)) | None => {}
+    }
+    let mut places: Vec<Place> = Vec::new();
+    for controller in Controller::ALL {
+        let Some(folder) = find(mounts, own, Some(controller.name())) else {
+            if controller.is_needed() {
+                let text = format!("this host's control groups do not count {}", controller.name());
+                return Err(io::Error::other(text));
+            }
+            continue;
+        };
+        match places.iter_mut().find(|place| place.folder == folder) {
+            Some(place) => place.controllers.push(controller),
+            None => places.push(Place {
+                unified: false,
+                controllers: vec![controller],
+                folder,
+            }),
         }
     }
-    let one = |hierarchy, controller: &str| {
-        find(mounts, own, Some(controller))
-            .map(|folder| (hierarchy, folder))
-            .ok_or_else(|| io::Error::other(format!("this host's control groups do not count {controller}")))
+    Ok(places)
+}
+
+/// Where groups can be in a hierarchy of version 2 in which this process is here. `None` if what is needed is counted elsewhere.
+fn unified(own: &Path) -> io::Result<Option<Place>> {
+    let listed = fs::read_to_string(own.join("cgroup.controllers")).unwrap_or_default();
+    let counted = |controller: Controller| {
+        controller == Controller::Time || listed.split_whitespace().any(|one| one == controller.name())
     };
-    Ok(vec![
-        one(Hierarchy::Memory, "memory")?,
-        one(Hierarchy::Processes, "pids")?,
-    ])
+    let (controllers, others): (Vec<_>, Vec<_>) = Controller::ALL.into_iter().partition(|one| counted(*one));
+    if others.iter().any(|other| other.is_needed()) {
+        return Ok(None);
+    }
+    // A group with processes can have no groups that count, so it is the one above, if the node was started in one of its own.
+    let mut ways = [Some(own), own.parent()].into_iter().flatten();
+    let delegated =
+        ways.find(|folder| fs::write(folder.join("cgroup.subtree_control"), subtree(&controllers)).is_ok());
+    match delegated {
+        Some(folder) => Ok(Some(Place {
+            unified: true,
+            controllers,
+            folder: folder.to_owned(),
+        })),
+        None => Err(io::Error::other(format!(
+            "the control group {} was not delegated to this process (systemd does so with Delegate=yes and \
+             DelegateSubgroup=node)",
+            own.display()
+        ))),
+    }
 }
 
 /// The folder of this process's own group in the hierarchy of a controller, or in that of version 2.
@@ -295,27 +446,58 @@ mod tests {
     }
 
     #[test]
+    fn a_hierarchy_may_count_some_things() {
+        let mounts = MOUNTS.replace("cgroup rw,memory", "cgroup rw,memory,pids");
+        let own = OWN.replace("4:memory:", "4:memory,pids:");
+        let places = parents(&mounts, &own).unwrap();
+        let places: Vec<_> = places
+            .iter()
+            .map(|place| (place.folder.to_str().unwrap(), &*place.controllers))
+            .collect();
+        use Controller::{Cores, Memory, Processes, Time};
+        assert_eq!(
+            places,
+            [
+                ("/sys/fs/cgroup/memory/b", &[Memory, Processes][..]),
+                ("/sys/fs/cgroup/cpu,cpuacct/a", &[Cores, Time][..]),
+            ]
+        );
+        let error = parents(MOUNTS, OWN).unwrap_err().to_string();
+        assert!(error.contains("pids"), "{error}");
+    }
+
+    #[test]
     fn a_group_has_its_limits_and_goes_with_its_maker() {
         let groups = match Groups::make() {
             Ok(groups) => groups,
             Err(reason) => return println!("skipped: {reason}"),
         };
-        let folders = groups.folders.clone();
+        let folders: Vec<_> = groups.places.iter().map(|place| place.folder.clone()).collect();
         let mut group = groups.group("one").unwrap();
-        for memory in [64 << 20, 16 << 20, 32 << 20] {
-            group.limit(memory, 7).unwrap();
+        for (memory, cores) in [(64 << 20, 1), (16 << 20, 3), (32 << 20, 2)] {
+            let limits = GroupLimits {
+                memory,
+                processes: 7,
+                cores,
+            };
+            group.limit(limits).unwrap();
         }
         assert!(!group.ran_out());
         let read = |file: &str| {
-            let files = group.folders.iter().map(|(_, folder)| folder.join(file));
-            files.filter_map(|file| fs::read_to_string(file).ok()).next()
+            let files = group.places.iter().map(|place| place.folder.join(file));
+            let text = files.filter_map(|file| fs::read_to_string(file).ok()).next()?;
+            Some(text.trim().to_owned())
         };
-        assert_eq!(read("pids.max").unwrap().trim(), "7");
-        let memory = read("memory.limit_in_bytes")
-            .or_else(|| read("memory.max"))
-            .unwrap();
-        assert_eq!(memory.trim(), (32 << 20).to_string());
+        assert_eq!(read("pids.max").unwrap(), "7");
+        let memory = read("memory.limit_in_bytes").or_else(|| read("memory.max"));
+        assert_eq!(memory.unwrap(), (32 << 20).to_string());
+        let cores = read("cpu.cfs_quota_us").or_else(|| read("cpu.max"));
+        assert_eq!(cores.is_some(), groups.counts(Controller::Cores));
+        if let Some(cores) = cores {
+            assert!(cores == "200000" || cores == "200000 100000", "{cores}");
+        }
+        assert_eq!(group.time().is_some(), groups.counts(Controller::Time));
         drop((group, groups));
-        assert!(folders.iter().all(|(_, folder)| !folder.exists()));
+        assert!(folders.iter().all(|folder| !folder.exists()));
     }
 }

@@ -57,7 +57,7 @@ mod probe;
 mod root;
 
 pub use cell::{Cell, Guests};
-pub use group::{Group, Groups, go_in};
+pub use group::{Controller, Group, GroupLimits, Groups, go_in};
 pub use libc::sock_filter as Instruction;
 pub use limit::{Limits, give_way};
 pub use probe::Support;

@@ -116,6 +116,9 @@ pub struct Limits {
     /// Time on a core.
     #[serde(with = "crate::units::text")]
     pub cpu_time: Duration,
+    /// Cores that its processes and threads use at once, all together. A Wasm sandbox has one.
+    #[serde(default = "one")]
+    pub cpus: u32,
     /// Body of a request.
     pub request_body: ByteSize,
     /// Body of a response.
@@ -126,12 +129,17 @@ pub struct Limits {
     pub queue: u32,
 }
 
+fn one() -> u32 {
+    1
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             memory: ByteSize::mib(64),
             timeout: Duration::from_secs(30),
             cpu_time: Duration::from_secs(10),
+            cpus: one(),
             request_body: ByteSize::mib(16),
             response_body: ByteSize::mib(16),
             concurrency: 256,

@@ -65,6 +65,16 @@ impl Stack {
         unsafe { NonNull::new_unchecked(room) }
     }
 
+    /// Makes so much of that room zeros again. `false` if there is less.
+    pub fn clear_room(&self, bytes: usize) -> bool {
+        let enough = bytes <= self.room;
+        if enough {
+            // SAFETY: within the mapping, which nothing uses: a fiber has its stack, and gives it back whole.
+            unsafe { self.room().write_bytes(0, bytes) };
+        }
+        enough
+    }
+
     fn top(&self) -> usize {
         self.begin.addr() + self.size - self.room
     }

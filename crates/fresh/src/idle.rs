@@ -6,6 +6,7 @@
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
+    mem,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -77,30 +78,38 @@ impl<T> Idle<T> {
     }
 
     /// Keeps one; if there are too many, gives up the one that has waited longest.
-    pub fn put(&self, image: ImageId, instance: T) {
+    #[must_use]
+    pub fn put(&self, image: ImageId, instance: T) -> Option<T> {
         let mut list = self.list().lock();
         // Counted first: there is never one more than the pool has slots for.
         let oldest = if list.len() >= LIST || self.count.fetch_add(1, Ordering::Relaxed) >= self.most {
             if list.len() < LIST {
                 self.count.fetch_sub(1, Ordering::Relaxed);
             }
-            let Some(oldest) = list.pop_front() else { return };
+            let Some((_, oldest)) = list.pop_front() else {
+                return Some(instance);
+            };
             Some(oldest)
         } else {
             None
         };
         list.push_back((image, instance));
-        drop(list);
-        drop(oldest);
+        oldest
     }
 
-    /// Drops those of an image that is no more.
-    pub fn forget(&self, image: ImageId) {
+    /// Gives up those of an image that is no more.
+    #[must_use]
+    pub fn forget(&self, image: ImageId) -> Vec<T> {
+        let mut forgotten = Vec::new();
         for list in &self.lists {
             let mut list = list.0.lock();
-            let before = list.len();
-            list.retain(|(its, _)| *its != image);
-            self.count.fetch_sub(before - list.len(), Ordering::Relaxed);
+            let (its, others): (VecDeque<_>, VecDeque<_>) = mem::take(&mut *list)
+                .into_iter()
+                .partition(|(its, _)| *its == image);
+            *list = others;
+            forgotten.extend(its.into_iter().map(|(_, instance)| instance));
         }
+        self.count.fetch_sub(forgotten.len(), Ordering::Relaxed);
+        forgotten
     }
 }

@@ -64,6 +64,10 @@ pub struct Function {
     )]
     #[schemars(with = "schema::Span", extend("default" = "10s"))]
     pub cpu_time: Option<Duration>,
+    /// Cores that the processes and threads of a request to a native executable use at once, all together. A WebAssembly sandbox has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 1, max = 1024), extend("default" = 1))]
+    pub cpus: Option<u32>,
     /// Largest body of a request, at most 1GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "schema::Size", extend("default" = "16MiB"))]
@@ -393,6 +397,7 @@ impl Function {
             memory: self.memory.unwrap_or(default.memory),
             timeout: self.timeout.unwrap_or(default.timeout),
             cpu_time: self.cpu_time.unwrap_or(default.cpu_time),
+            cpus: self.cpus.unwrap_or(default.cpus),
             request_body: self.request_body.unwrap_or(default.request_body),
             response_body: self.response_body.unwrap_or(default.response_body),
             concurrency: self.concurrency.unwrap_or(default.concurrency),

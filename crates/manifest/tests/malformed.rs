@@ -210,7 +210,7 @@ fn each_is_refused_with_its_reason() {
         (f("memroy = \"64MiB\""), "unknown-key", "did you mean `memory`?"),
         (f("Memory = \"64MiB\""), "unknown-key", "did you mean `memory`?"),
         (f("cpu-time = \"1s\""), "unknown-key", "did you mean `cpu_time`?"),
-        (f("cpu = \"1s\""), "unknown-key", "did you mean `cpu_time`?"),
+        (f("cpu = 1"), "unknown-key", "did you mean `cpus`?"),
         (f("environment = {}"), "unknown-key", "did you mean `env`?"),
         (
             f("bucket = \"x\""),
@@ -387,6 +387,7 @@ fn each_is_refused_with_its_reason() {
             "bad-duration",
             "a duration",
         ),
+        (f("cpus = 0"), "out-of-range", "1 to 1024"),
         (f("concurrency = 0"), "out-of-range", "1 to 100000"),
         (f("concurrency = 100001"), "out-of-range", "1 to 100000"),
         (

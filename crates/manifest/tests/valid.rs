@@ -17,6 +17,7 @@ engine = "wasmtime"
 memory = "1.5GiB"
 timeout = "30s"
 cpu_time = "250ms"
+cpus = 2
 request_body = "0B"
 response_body = "1GiB"
 concurrency = 1
@@ -111,6 +112,7 @@ fn a_full_manifest_is_read() {
             memory: ByteSize(3 << 29),
             timeout: Duration::from_secs(30),
             cpu_time: Duration::from_millis(250),
+            cpus: 2,
             request_body: ByteSize(0),
             response_body: ByteSize(1 << 30),
             concurrency: 1,

@@ -24,7 +24,7 @@ type Case = fn(Subject<'_>);
 
 /// All of them.
 pub fn run_all(subject: Subject<'_>) {
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 7] = [
         ("no address leads out of a memory", addresses_lead_nowhere),
         ("bulk instructions reach no further", bulk_reaches_no_further),
         (
@@ -34,6 +34,7 @@ pub fn run_all(subject: Subject<'_>) {
         ("a stack ends where it ends", a_stack_ends),
         ("memory is as large as it was granted", memory_is_as_granted),
         ("signals that meet the host do no harm", signals_do_no_harm),
+        ("what a guest has written goes with it", what_was_written_goes),
     ];
     for (what, case) in cases {
         println!("{}: {what}", subject.engine.name());
@@ -491,4 +492,42 @@ fn signals_do_no_harm(Subject { engine, .. }: Subject<'_>) {
             assert!(matches!(fault, Some(Fault::Trap { .. })), "{fault:?}");
         }
     });
+}
+
+/// Each guest finds its data and zeros, and leaves neither: to the next of its image, nor, once nobody asks for that, to those of others
+/// that get its place, whose memories are larger and smaller.
+fn what_was_written_goes(subject: Subject<'_>) {
+    let grow = |pages: u32, at: u32| {
+        let reach = match subject.outside {
+            Outside::Inside => pages.next_power_of_two(),
+            Outside::Faults | Outside::Zeros => pages,
+        };
+        let image = image(
+            subject.engine,
+            &format!(
+                r#"(memory (export "memory") {pages} 40)
+                (data (i32.const {at}) "\01\02\03\04\05\06\07\08")
+                (global $here (mut i32) (i32.const 0))
+                (func (export "_start")
+                    (if (global.get $here) (then (unreachable)))
+                    (if (i64.ne (i64.load (i32.const {at})) (i64.const 0x0807060504030201)) (then (unreachable)))
+                    (i64.store (i32.const {at}) (i64.const 0))
+                    (loop $next
+                        (if (i64.ne (i64.load (global.get $here)) (i64.const 0)) (then (unreachable)))
+                        (i64.store (global.get $here) (i64.const -1))
+                        (global.set $here (i32.add (global.get $here) (i32.const 8)))
+                        (br_if $next (i32.lt_u (global.get $here) (i32.const {reach}))))
+                    (if (i32.ne (memory.grow (i32.const 4)) (i32.const {pages})) (then (unreachable)))
+                    (memory.fill (i32.const {end}) (i32.const 0x5a) (i32.const 262144)))"#,
+                reach = reach << 16,
+                end = pages << 16,
+            ),
+        );
+        for _ in 0..3 {
+            assert_eq!(fault(&image, &grant(), b""), None);
+        }
+    };
+    for (pages, at) in [(3, 8), (24, 70_000), (1, 4000), (5, 0), (3, 131_072)] {
+        grow(pages, at);
+    }
 }

@@ -3,12 +3,12 @@
 use crate::{
     image::Loaded,
     instance::{External, Instance, InstanceError},
-    memory::FirstMemory,
-    plan::Slot,
+    memory::{FirstMemory, Space},
     pool,
 };
-use fiber::{Fiber, Rescued};
+use fiber::{Fiber, Rescued, Stack};
 use fresh::{Guard, Restorer, Watched};
+use rustix::io;
 use std::{ffi::c_void, sync::Arc};
 
 /// See the module. Its instance's block lies above its fiber's stack.
@@ -20,43 +20,70 @@ pub(crate) struct Guest {
     pub(crate) instance: Box<Instance>,
     pub(crate) fiber: Fiber,
     /// Bytes of memory that it was given for the sets of a request: it keeps them.
-    pub(crate) extended: Option<u64>,
+    extended: Option<u64>,
+    /// What its memory maps that it shares with others of its image. None if it has a copy of its own.
+    first: Option<Arc<FirstMemory>>,
 }
 
 // SAFETY: its parts refer to each other only, and a thread gives it away only when its code has been forgotten.
 unsafe impl Send for Guest {}
 
-/// What a guest is whose code has not run.
-pub(crate) struct FirstState {
-    memory: FirstMemory,
-    globals: Box<[Slot]>,
+/// What a guest of an image that nobody asks for leaves to a guest of any other: a stack, and a memory's space. Compiled code reads nothing
+/// on its stack that it has not written, so no one clears that.
+pub(crate) struct Vacant {
+    stack: Stack,
+    space: Space,
 }
 
 impl Guest {
-    fn bare(image: &Loaded) -> Result<Self, InstanceError> {
-        let stack = pool::stack(image.image.block()).map_err(InstanceError::Host)?;
+    /// A new one, ready to begin, with memory of this size if that is more than it asks for.
+    pub(crate) fn new(image: &Loaded, bytes: Option<u64>) -> Result<Self, InstanceError> {
+        let vacant = image.pool.vacant();
+        let (stack, space) = vacant.map_or((None, None), |vacant| (Some(vacant.stack), Some(vacant.space)));
+        let block = image.image.block();
+        let stack = match stack.filter(|stack| stack.clear_room(block)) {
+            Some(stack) => stack,
+            None => pool::stack(block).map_err(InstanceError::Host)?,
+        };
         let block = stack.room();
         let fiber = Fiber::new(stack);
         let imports = vec![External::Host; image.image.plan.imports.len()];
         // SAFETY: the block is in the stack, which the fiber keeps as long as the guest lives, and new.
-        let instance = unsafe { Instance::new(&image.image, &imports, fiber.handle(), block)? };
+        let mut instance =
+            unsafe { Instance::new(&image.image, &imports, fiber.handle(), block, (space, bytes))? };
+        let first = image.first.get().cloned();
+        match &first {
+            Some(first) => instance.initialize_with(first)?,
+            None => instance.initialize()?,
+        }
         Ok(Self {
             guard: None,
             watched: None,
             instance,
             fiber,
-            extended: None,
+            extended: bytes,
+            first,
         })
     }
 
-    /// A new one, ready to begin.
-    pub(crate) fn new(image: &Loaded) -> Result<Self, InstanceError> {
-        let mut guest = Self::bare(image)?;
-        match &image.first {
-            Some(first) => guest.instance.begin(&first.memory)?,
-            None => guest.instance.initialize()?,
+    /// What it leaves, if it has been put back to the first state of its image.
+    pub(crate) fn vacate(mut self) -> Option<Vacant> {
+        self.guard = None;
+        let space = self.instance.vacate(&*self.first?)?;
+        let stack = self.fiber.into_stack();
+        Some(Vacant { stack, space })
+    }
+
+    /// Makes its memory as large as it is to be for a pure function's sets, or as it is for others.
+    pub(crate) fn extend(&mut self, bytes: Option<u64>) -> io::Result<()> {
+        let Some(memory) = self.instance.memory else {
+            return Ok(());
+        };
+        if self.extended == bytes {
+            return Ok(());
         }
-        Ok(guest)
+        self.extended = bytes;
+        self.instance.set_memory(&memory, bytes)
     }
 
     /// Calls a function that takes and returns nothing.
@@ -67,7 +94,20 @@ impl Guest {
     }
 
     /// Makes it as new, whatever its code is at. `false` if it is of no use any more.
-    pub(crate) fn restore(&mut self, first: &FirstState, image: &Loaded) -> bool {
+    pub(crate) fn restore(&mut self, image: &Loaded) -> bool {
+        let first = match &self.first {
+            Some(first) => first,
+            None => {
+                let Some(first) = image.first_memory(&self.instance) else {
+                    return false;
+                };
+                let memory = &self.instance.memory;
+                if memory.is_some_and(|memory| first.map(&memory).is_err()) {
+                    return false;
+                }
+                self.first.insert(first)
+            }
+        };
         let pool = &image.pool;
         let restorer = pool.pages.as_ref().map(|pages| Restorer {
             pages,
@@ -76,8 +116,7 @@ impl Guest {
         });
         let watched = &mut self.watched;
         self.instance.restore(
-            (&first.memory, &mut self.extended),
-            &first.globals,
+            (first, &mut self.extended),
             restorer.as_ref(),
             &mut self.guard,
             |watch| *watched = Some(watch),
@@ -95,19 +134,4 @@ impl Guest {
 unsafe fn surprise(watched: *const c_void, address: usize) -> bool {
     // SAFETY: `Guest::rescued` gives its own.
     unsafe { &*watched.cast::<Watched>() }.surprise(address)
-}
-
-impl FirstState {
-    /// Of an image, if its guests can be put back to it: not if their segments do not fit.
-    pub(crate) fn of(image: &Loaded) -> Result<Option<Self>, InstanceError> {
-        let mut guest = Guest::bare(image)?;
-        if guest.instance.initialize().is_err() {
-            return Ok(None);
-        }
-        let memory = guest.instance.first_memory().map_err(InstanceError::Host)?;
-        Ok(memory.map(|memory| Self {
-            memory,
-            globals: guest.instance.own_globals(),
-        }))
-    }
 }

@@ -10,10 +10,10 @@
 //! | to the end | the object |
 
 use crate::{
-    guest::{FirstState, Guest},
-    instance::{Image, InstanceError},
+    guest::Guest,
+    instance::{Image, Instance},
     layout::Outside,
-    memory::{HOST_PAGE, PAGE},
+    memory::{FirstMemory, HOST_PAGE, PAGE},
     module::{Module, Refusal},
     object::{Object, ObjectError},
     plan::{Exported, Plan, Step},
@@ -28,7 +28,7 @@ use std::{
     fs::File,
     io::Read as _,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -45,8 +45,8 @@ pub(crate) struct Loaded {
     pub(crate) start: u32,
     /// The address of the structure for its sets, if it can have them in its memory.
     pub(crate) structure: Option<u32>,
-    /// None if its segments do not fit: then each guest fails.
-    pub(crate) first: Option<FirstState>,
+    /// Made when the first guest has ended, for those after it: who asks first waits for nothing that only others need.
+    pub(crate) first: OnceLock<Arc<FirstMemory>>,
     pub(crate) pool: Arc<Pool>,
     id: ImageId,
     /// Its libc refuses to be started twice in one memory: `reuse` is off from then on.
@@ -207,20 +207,16 @@ impl Loaded {
         let structure = structure(&plan);
         let image = Image::new(plan, object, outside, parts.sets_tables)
             .map_err(|error| damaged(error.to_string()))?;
-        let mut loaded = Self {
+        Ok(Self {
             image: Arc::new(image),
             functions,
             start,
             structure,
-            first: None,
+            first: OnceLock::new(),
             pool: pool.clone(),
             id: pool.idle.image(),
             once: AtomicBool::new(false),
-        };
-        loaded.first = FirstState::of(&loaded).map_err(|error: InstanceError| {
-            PrepareError::Compiler(format!("making its first instance: {error}"))
-        })?;
-        Ok(loaded)
+        })
     }
 
     /// Bytes of memory that its guests begin with.
@@ -233,13 +229,21 @@ impl Loaded {
         self.pool.idle.take(self.id)
     }
 
-    /// Keeps a guest for another request.
+    /// Keeps a guest for another request, if the host has what that takes.
     pub(crate) fn put(&self, mut guest: Box<Guest>) {
-        if let Some(first) = &self.first
-            && guest.restore(first, self)
-        {
-            self.pool.idle.put(self.id, guest);
+        if guest.restore(self) {
+            self.pool.keep(self.id, guest);
         }
+    }
+
+    /// What memories of its guests hold at first, from a guest that has begun.
+    pub(crate) fn first_memory(&self, guest: &Instance) -> Option<Arc<FirstMemory>> {
+        if let Some(first) = self.first.get() {
+            return Some(first.clone());
+        }
+        let made = Arc::new(guest.first_memory().ok()?);
+        // Somebody else may have been faster: it is the same.
+        Some(self.first.get_or_init(|| made).clone())
     }
 
     pub(crate) fn refuses_reuse(&self) -> bool {
@@ -253,7 +257,7 @@ impl Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        self.pool.idle.forget(self.id);
+        self.pool.forget(self.id);
     }
 }
 

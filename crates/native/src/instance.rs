@@ -11,7 +11,6 @@ use fresh::{Area, Guard, Restorer, Watched};
 use rustix::io::Errno;
 use std::{
     ffi::c_void,
-    ops::Range,
     ptr::{self, NonNull},
     sync::Arc,
 };
@@ -126,8 +125,8 @@ impl Places {
 }
 
 impl Instance {
-    /// Of this image, with these imports in their order. `fiber` is what its code runs on. Active segments are not copied yet: see
-    /// [`Self::initialize`].
+    /// Of this image, with these imports in their order. `fiber` is what its code runs on. Its memory, if it has one of its own, is made in
+    /// this space, and larger than it says if so many bytes are given. Active segments are not copied yet: see [`Self::initialize`].
     ///
     /// # Safety
     /// The block is the instance's alone as long as it is used. It has [`Image::block`] bytes, all zeros, aligned as a cache's
@@ -137,10 +136,11 @@ impl Instance {
         imports: &[External],
         fiber: *const c_void,
         block: NonNull<c_void>,
+        (space, bytes): (Option<Space>, Option<u64>),
     ) -> Result<Box<Self>, InstanceError> {
         let plan = &image.plan;
         let own_memory = plan.memory.filter(|_| !plan.imported_memory);
-        let space = own_memory.map(|_| Space::new(image.outside)).transpose();
+        let space = own_memory.map(|_| space.map_or_else(|| Space::new(image.outside), Ok));
         let mut instance = Box::new(Self {
             image: image.clone(),
             memory: None,
@@ -149,7 +149,7 @@ impl Instance {
             dropped_data: vec![false; plan.data.len()],
             dropped_elements: vec![false; plan.elements.len()],
             block,
-            space: space.map_err(InstanceError::Host)?,
+            space: space.transpose().map_err(InstanceError::Host)?,
         });
         let owner: *mut Self = &raw mut *instance;
         instance.write(layout::ENTER_HOST, fiber::enter_host());
@@ -158,7 +158,7 @@ impl Instance {
         instance.link(imports)?;
         instance.own_tables();
         if let Some(kind) = own_memory {
-            instance.own_memory(kind)?;
+            instance.own_memory(kind, bytes)?;
         }
         instance.references();
         instance.globals();
@@ -248,16 +248,15 @@ impl Instance {
         }
     }
 
-    fn own_memory(&mut self, kind: wasmparser::MemoryType) -> Result<(), InstanceError> {
+    fn own_memory(&mut self, kind: wasmparser::MemoryType, bytes: Option<u64>) -> Result<(), InstanceError> {
         let Some(space) = &self.space else { return Ok(()) };
         let base = space.base();
         // SAFETY: not null: within the block.
         let size = unsafe { NonNull::new_unchecked(self.at::<MemorySize>(self.image.places.size as u32)) };
         let memory = MemoryHandle { base, size, kind };
+        space.begin(&memory, self.image.outside);
         self.use_memory(memory);
-        memory
-            .resize(kind.initial * PAGE, self.image.outside)
-            .map_err(InstanceError::Host)
+        self.set_memory(&memory, bytes).map_err(InstanceError::Host)
     }
 
     /// The reference to a function of this module, by place, as its own code has it.
@@ -315,8 +314,11 @@ impl Instance {
         Ok(())
     }
 
-    /// The same in memory that holds what its active segments say already.
-    fn initialize_without_memory(&mut self) -> Result<(), Trap> {
+    /// The same in memory that is to hold what its active segments say.
+    pub(crate) fn initialize_with(&mut self, first: &FirstMemory) -> Result<(), InstanceError> {
+        if let Some(memory) = &self.memory {
+            first.map(memory).map_err(InstanceError::Host)?;
+        }
         self.initialize_tables()?;
         let image = self.image.clone();
         for (dropped, segment) in self.dropped_data.iter_mut().zip(&image.plan.data) {
@@ -345,6 +347,9 @@ impl Instance {
     }
 
     fn evaluate(&self, expression: &[Step]) -> Slot {
+        if let [Step::Constant(value)] = expression {
+            return *value;
+        }
         let mut stack: Vec<Slot> = Vec::new();
         let two = |stack: &mut Vec<Slot>| {
             let b = stack.pop().unwrap_or_default();
@@ -375,47 +380,32 @@ impl Instance {
 
     // --- putting back ---
 
-    /// What the memory of an instance holds that has been [initialised](Self::initialize) and has not run. `None` if it has no memory.
-    pub(crate) fn first_memory(&self) -> Result<Option<FirstMemory>, Errno> {
-        let Some(memory) = self.memory else {
-            return Ok(None);
-        };
-        let segments = self.image.plan.data.iter().filter_map(|segment| {
+    /// What its memory holds once it is [initialised](Self::initialize).
+    pub(crate) fn first_memory(&self) -> Result<FirstMemory, Errno> {
+        let plan = &self.image.plan;
+        let bytes = plan.memory.map_or(0, |memory| memory.initial) * PAGE;
+        let segments = plan.data.iter().filter_map(|segment| {
             let at = self.active(segment)? as usize;
-            Some(at..at + segment.content.len())
+            Some((at, &*segment.content))
         });
-        let segments: Vec<Range<usize>> = segments.filter(|range| !range.is_empty()).collect();
-        FirstMemory::new(&memory, &segments).map(Some)
+        let segments: Vec<(usize, &[u8])> = segments.filter(|(_, content)| !content.is_empty()).collect();
+        FirstMemory::new(bytes, &segments)
     }
 
-    /// Makes it what [`Self::initialize`] would, in a new instance.
-    pub(crate) fn begin(&mut self, first: &FirstMemory) -> Result<(), InstanceError> {
-        if let Some(memory) = &self.memory {
-            first.map(memory).map_err(InstanceError::Host)?;
-        }
-        Ok(self.initialize_without_memory()?)
-    }
-
-    /// What its own globals hold.
-    pub(crate) fn own_globals(&self) -> Box<[Slot]> {
-        let own = self.image.plan.imported_globals..self.image.plan.globals.len() as u32;
-        // SAFETY: a global's place.
-        own.map(|index| unsafe { self.global(index).read() }).collect()
+    /// The space that its memory was made in, for another instance, if it [has been put back](Self::restore).
+    pub(crate) fn vacate(mut self, first: &FirstMemory) -> Option<Space> {
+        self.space.take()?.vacate(&self.memory?, first).ok()
     }
 
     /// Makes it what it was when it had begun. `false` if it is of no use any more.
     pub(crate) fn restore(
         &mut self,
         (first, extended): (&FirstMemory, &mut Option<u64>),
-        globals: &[Slot],
         restorer: Option<&Restorer<'_>>,
         guard: &mut Option<Guard>,
         watch: impl FnOnce(Arc<Watched>),
     ) -> bool {
-        for (index, value) in (self.image.plan.imported_globals..).zip(globals) {
-            // SAFETY: a global's place.
-            unsafe { self.global(index).write(*value) };
-        }
+        self.globals();
         if self.image.sets_tables || self.changed_tables {
             self.changed_tables = false;
             for table in &self.tables {
@@ -436,7 +426,7 @@ impl Instance {
         if memory.shrink(bytes, self.image.outside).is_err() {
             return false;
         }
-        let area = Area::new(memory.base.as_ptr(), bytes as usize);
+        let area = Area::new(memory.base.as_ptr(), memory.mapped(self.image.outside) as usize);
         // SAFETY: this instance's memory, whose code does not run; the handle is ours alone. A guest drops its guard first.
         let restored =
             restorer.is_some_and(|restorer| unsafe { restorer.restore(guard, area, first.content(), watch) });
@@ -444,7 +434,16 @@ impl Instance {
             return true;
         }
         *guard = None;
-        memory.discard().is_ok()
+        memory.discard(self.image.outside).is_ok()
+    }
+
+    /// Makes its memory larger than it says, or as large as that.
+    pub(crate) fn set_memory(&self, memory: &MemoryHandle, bytes: Option<u64>) -> Result<(), Errno> {
+        let bytes = bytes.unwrap_or_default().max(memory.kind.initial * PAGE);
+        match bytes < memory.bytes() {
+            true => memory.shrink(bytes, self.image.outside),
+            false => memory.resize(bytes, self.image.outside),
+        }
     }
 
     // --- using ---

@@ -122,7 +122,8 @@ impl Machine {
         let image = &program.0;
         let block = Stack::with_room(0, image.block()).map_err(|error| Stop::Failed(error.to_string()))?;
         // SAFETY: a new block, which is kept.
-        let mut instance = unsafe { Instance::new(image, imports, self.fiber.handle(), block.room())? };
+        let mut instance =
+            unsafe { Instance::new(image, imports, self.fiber.handle(), block.room(), (None, None))? };
         let initialised = instance.initialize();
         // What it has written elsewhere stays, also if the rest fails.
         self.blocks.push(block);

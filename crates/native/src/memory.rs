@@ -12,7 +12,6 @@ use rustix::{
 };
 use std::{
     ffi::c_void,
-    ops::Range,
     os::fd::OwnedFd,
     ptr::{self, NonNull},
     slice,
@@ -45,14 +44,19 @@ pub(crate) struct MemoryHandle {
 #[derive(Debug)]
 pub(crate) struct Space {
     begin: *mut c_void,
+    /// Of the memory that has been in it, all zeros now; none at first.
+    bytes: u64,
 }
+
+// SAFETY: memory that belongs to this value alone.
+unsafe impl Send for Space {}
 
 impl Space {
     pub(crate) fn new(outside: Outside) -> Result<Self, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping, which nobody knows of.
         let begin = unsafe { mmap_anonymous(ptr::null_mut(), SPACE, ProtFlags::empty(), flags)? };
-        let space = Self { begin };
+        let space = Self { begin, bytes: 0 };
         if outside == Outside::Zeros {
             let behind = space.base().as_ptr().cast();
             // SAFETY: within the space, of which nobody knows yet.
@@ -66,6 +70,19 @@ impl Space {
         // SAFETY: not null: within the space.
         unsafe { NonNull::new_unchecked(self.begin.wrapping_byte_add(BELOW).cast()) }
     }
+
+    /// Makes a memory of it that has as many bytes as there are, all zeros.
+    pub(crate) fn begin(&self, memory: &MemoryHandle, outside: Outside) {
+        memory.set_bytes(self.bytes, outside);
+    }
+
+    /// Of a memory that was in it and [has been put back](crate::instance::Instance::restore), for any other. Its pages stay, so that who gets
+    /// it waits for none of them.
+    pub(crate) fn vacate(mut self, memory: &MemoryHandle, first: &FirstMemory) -> io::Result<Self> {
+        first.unmap(memory)?;
+        self.bytes = memory.bytes();
+        Ok(self)
+    }
 }
 
 impl Drop for Space {
@@ -74,6 +91,13 @@ impl Drop for Space {
         let _ = unsafe { munmap(self.begin, SPACE) };
     }
 }
+
+/// Of a memory's pages,
+const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+/// and how others take their place.
+const OVER: MapFlags = MapFlags::PRIVATE
+    .union(MapFlags::FIXED)
+    .union(MapFlags::NORESERVE);
 
 /// What memories of an image hold at first, in a file that all of them map, each for itself.
 #[derive(Debug)]
@@ -95,29 +119,27 @@ unsafe impl Send for FirstMemory {}
 unsafe impl Sync for FirstMemory {}
 
 impl FirstMemory {
-    /// That of a memory that is as its segments have made it, which lie here.
-    pub(crate) fn new(memory: &MemoryHandle, segments: &[Range<usize>]) -> io::Result<Self> {
+    /// Of a memory of so many bytes, with these segments, in this order, at these places.
+    pub(crate) fn new(bytes: u64, segments: &[(usize, &[u8])]) -> io::Result<Self> {
         let mut this = Self {
             file: None,
             at: 0,
             content: NonNull::dangling(),
             length: 0,
-            bytes: memory.bytes(),
+            bytes,
         };
-        let pages =
-            |range: &Range<usize>| range.start / HOST_PAGE * HOST_PAGE..range.end.next_multiple_of(HOST_PAGE);
-        let begin = segments.iter().map(|segment| pages(segment).start).min();
-        let end = segments.iter().map(|segment| pages(segment).end).max();
+        let begin = segments.iter().map(|(at, _)| at / HOST_PAGE * HOST_PAGE).min();
+        let end = segments
+            .iter()
+            .map(|(at, content)| (at + content.len()).next_multiple_of(HOST_PAGE))
+            .max();
         let (Some(begin), Some(end)) = (begin, end) else {
             return Ok(this);
         };
         let file = memfd_create("first-memory", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&file, (end - begin) as u64)?;
-        for pages in segments.iter().map(pages) {
-            // SAFETY: pages of a memory that nobody writes to.
-            let mut left =
-                unsafe { slice::from_raw_parts(memory.base.as_ptr().add(pages.start), pages.len()) };
-            let mut to = pages.start - begin;
+        for (at, content) in segments {
+            let (mut left, mut to) = (*content, at - begin);
             while !left.is_empty() {
                 let written = io::retry_on_intr(|| rustix::io::pwrite(&file, left, to as u64))?;
                 left = left.get(written..).filter(|_| written > 0).ok_or(Errno::NOSPC)?;
@@ -152,16 +174,22 @@ impl FirstMemory {
         (content, self.at)
     }
 
-    /// Maps it where a memory lies that is as large and all zeros.
+    /// Maps it where a memory lies that is at least as large, in place of what is there.
     pub(crate) fn map(&self, memory: &MemoryHandle) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        let at = memory.base.as_ptr().wrapping_add(self.at).cast();
         // SAFETY: within the memory, to which nobody has a reference.
-        unsafe {
-            let at = memory.base.as_ptr().wrapping_add(self.at).cast();
-            mmap(at, self.length, rights, flags, file, 0).map(drop)
+        unsafe { mmap(at, self.length, RIGHTS, OVER, file, 0).map(drop) }
+    }
+
+    /// Puts zeros in its place.
+    fn unmap(&self, memory: &MemoryHandle) -> io::Result<()> {
+        if self.file.is_none() {
+            return Ok(());
         }
+        let at = memory.base.as_ptr().wrapping_add(self.at).cast();
+        // SAFETY: as above.
+        unsafe { mmap_anonymous(at, self.length, RIGHTS, OVER).map(drop) }
     }
 }
 
@@ -172,6 +200,15 @@ impl Drop for FirstMemory {
             let _ = unsafe { munmap(self.content.as_ptr(), self.length) };
         }
     }
+}
+
+/// The most bytes that a memory can ever have.
+pub(crate) fn most(kind: &wasmparser::MemoryType) -> u64 {
+    let most = match signed_addresses(kind) {
+        true => SIGNED_PAGES,
+        false => RESERVED / PAGE,
+    };
+    kind.maximum.map_or(most, |maximum| maximum.min(most)) * PAGE
 }
 
 pub(crate) fn fits_memory(wanted: &wasmparser::MemoryType, given: &MemoryHandle) -> bool {
@@ -189,13 +226,9 @@ impl MemoryHandle {
         unsafe { self.size.as_ref().bytes }
     }
 
-    /// The most bytes that it can ever have.
+    /// See [`most`].
     pub(crate) fn most(&self) -> u64 {
-        let most = match signed_addresses(&self.kind) {
-            true => SIGNED_PAGES,
-            false => RESERVED / PAGE,
-        };
-        self.kind.maximum.map_or(most, |maximum| maximum.min(most)) * PAGE
+        most(&self.kind)
     }
 
     pub(crate) fn grow(&self, pages: u32, outside: Outside) -> u32 {
@@ -229,8 +262,13 @@ impl MemoryHandle {
     }
 
     /// Makes it what its mapping gives by itself.
-    pub(crate) fn discard(&self) -> io::Result<()> {
-        self.forget(0, self.bytes())
+    pub(crate) fn discard(&self, outside: Outside) -> io::Result<()> {
+        self.forget(0, self.mapped(outside))
+    }
+
+    /// Bytes from its begin on that its code can write to, which may be more than it has.
+    pub(crate) fn mapped(&self, outside: Outside) -> u64 {
+        accessible(self.bytes(), outside)
     }
 
     fn set_bytes(&self, bytes: u64, outside: Outside) {

@@ -1,9 +1,9 @@
 //! What all sandboxes of an engine share: the places, the guests between two requests, and the threads that run them.
 
-use crate::guest::Guest;
+use crate::guest::{Guest, Vacant};
 use contract::CoreId;
 use fiber::{Stack, Thread};
-use fresh::{Guards, Idle, Pages, Places};
+use fresh::{Guards, Idle, ImageId, Pages, Places};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::{
@@ -47,10 +47,14 @@ impl<B> Options<B> {
 /// Stack that a guest may use.
 const STACK: usize = 512 << 10;
 
+/// Kept of guests that nobody asks for any more. Who takes one leaves one soon, so that a few do for many functions that are seldom called.
+const VACANT: usize = 16;
+
 /// See the module.
 pub struct Pool {
     pub(crate) places: Arc<Places>,
     pub(crate) idle: Idle<Box<Guest>>,
+    vacant: Mutex<Vec<Vacant>>,
     pub(crate) guards: Arc<Guards>,
     /// None where the kernel cannot tell which pages were written.
     pub(crate) pages: Option<Pages>,
@@ -108,11 +112,40 @@ impl Pool {
         Self {
             places,
             idle: Idle::new(threads),
+            vacant: Mutex::default(),
             guards: Arc::new(Guards::new(fresh::most(threads))),
             pages: Pages::open(),
             keep_resident,
             cores: Mutex::default(),
         }
+    }
+
+    /// Keeps a guest in its first state for the next request to its image.
+    pub(crate) fn keep(&self, image: ImageId, guest: Box<Guest>) {
+        if let Some(oldest) = self.idle.put(image, guest) {
+            self.vacate(oldest);
+        }
+    }
+
+    /// Drops the guests of an image that is no more.
+    pub(crate) fn forget(&self, image: ImageId) {
+        for guest in self.idle.forget(image) {
+            self.vacate(guest);
+        }
+    }
+
+    /// Keeps what any image can use of a guest in its first state.
+    fn vacate(&self, guest: Box<Guest>) {
+        if self.vacant.lock().len() < VACANT
+            && let Some(vacant) = guest.vacate()
+        {
+            self.vacant.lock().push(vacant);
+        }
+    }
+
+    /// What a guest needs, if one has left it.
+    pub(crate) fn vacant(&self) -> Option<Vacant> {
+        self.vacant.lock().pop()
     }
 
     /// This thread is this core's.

@@ -5,7 +5,7 @@ use crate::{
     image::Loaded,
     instance::InstanceError,
     layout::{self, Builtin, Trap},
-    memory::PAGE,
+    memory::{self, PAGE},
     plan::Slot,
     pool::Inside,
     wasi_host::Answer,
@@ -100,12 +100,19 @@ impl Running {
             let reason = "its memory is larger from the beginning";
             return Some(self.end(Err(trapped(reason))));
         }
+        let extended = self.extended();
         let guest = match self.image.take() {
-            Some(guest) => Ok(guest),
-            None => Guest::new(&self.image).map(Box::new),
+            Some(mut guest) => match guest.extend(extended) {
+                Ok(()) => Ok(guest),
+                Err(error) => Err(InstanceError::Host(error)),
+            },
+            None => Guest::new(&self.image, extended).map(Box::new),
         };
         match guest {
-            Ok(guest) => self.guest = Some(guest),
+            Ok(guest) => {
+                self.usage.memory = guest.instance.memory.map_or(0, |memory| memory.bytes());
+                self.guest = Some(guest);
+            }
             Err(InstanceError::Host(_)) => {
                 let until = Some(self.image.pool.places.refused());
                 return Some(Step::Waiting { until });
@@ -148,33 +155,24 @@ impl Running {
         })
     }
 
+    /// Bytes of memory that a pure function has whose sets lie there.
+    fn extended(&self) -> Option<u64> {
+        let (command, kind) = (self.command.as_ref()?, self.image.image.plan.memory?);
+        let is_pure = self.image.structure.is_some() && command.is_pure();
+        is_pure.then(|| command.extended(memory::most(&kind)))
+    }
+
     /// Gives a pure function its sets, if it has them in its memory.
     fn place(&mut self) -> Result<(), Fault> {
-        let (Some(at), Some(guest), Some(command)) =
-            (self.image.structure, self.guest.as_mut(), &self.command)
+        let (Some(at), Some(guest), Some(command)) = (self.image.structure, &self.guest, &self.command)
         else {
             return Ok(());
         };
-        let Some(memory) = guest.instance.memory else {
+        if !command.is_pure() {
             return Ok(());
-        };
-        let (initial, outside) = (self.image.initial_memory(), guest.instance.image.outside);
-        let wanted = command.is_pure().then(|| command.extended(memory.most()));
-        let refused = |error| Fault::Trap {
-            reason: format!("the host refuses memory for its sets: {error}"),
-        };
-        if guest.extended.is_some() && guest.extended != wanted {
-            memory.shrink(initial, outside).map_err(refused)?;
-            guest.extended = None;
         }
-        let Some(wanted) = wanted else { return Ok(()) };
-        if wanted > memory.bytes() {
-            memory.resize(wanted, outside).map_err(refused)?;
-        }
-        guest.extended = Some(memory.bytes());
-        self.usage.memory = self.usage.memory.max(memory.bytes());
         // SAFETY: its code has not begun.
-        command.place(unsafe { Self::memory(guest) }, at, initial)
+        command.place(unsafe { Self::memory(guest) }, at, self.image.initial_memory())
     }
 
     /// What the guest has come to.

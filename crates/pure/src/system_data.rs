@@ -288,13 +288,61 @@ pub enum BadOutputs {
     TooLarge(u64),
 }
 
-/// What the guest has left of the structure at `at`: its exit code, and its outputs if that is 0. Their data has at most `most` bytes.
+/// An output set as a guest has left it: its items' data lie in the guest's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The set's name.
+    pub name: String,
+    /// Its items.
+    pub items: Vec<FoundItem>,
+}
+
+/// An item of such a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundItem {
+    /// Its name.
+    pub name: String,
+    /// Its key.
+    pub key: u64,
+    /// Where its data lie in [`Memory::bytes`].
+    pub data: Range<usize>,
+}
+
+impl Found {
+    /// The set, with the data that `take` gives for a range.
+    pub fn with(self, mut take: impl FnMut(Range<usize>) -> Bytes) -> Set {
+        let items = self.items.into_iter().map(|item| Item {
+            name: item.name,
+            data: take(item.data),
+            key: item.key,
+        });
+        Set {
+            name: self.name,
+            items: items.collect(),
+        }
+    }
+}
+
+/// Copies what [`find`] finds.
 pub fn collect<W: Word>(
     memory: &Memory<'_>,
     at: u64,
     outputs: &[String],
     most: u64,
 ) -> Result<(i32, Vec<Set>), BadOutputs> {
+    let (code, found) = find::<W>(memory, at, outputs, most)?;
+    let copy = |data| Bytes::copy_from_slice(&memory.bytes[data]);
+    Ok((code, found.into_iter().map(|set| set.with(copy)).collect()))
+}
+
+/// What the guest has left of the structure at `at`: its exit code, and its outputs if that is 0. Their data have at most `most` bytes in all,
+/// and may lie in each other.
+pub fn find<W: Word>(
+    memory: &Memory<'_>,
+    at: u64,
+    outputs: &[String],
+    most: u64,
+) -> Result<(i32, Vec<Found>), BadOutputs> {
     let structure = || BadOutputs::Outside("its system data");
     let code = memory.slice(at, 4).and_then(|bytes| bytes.try_into().ok());
     let code = i32::from_le_bytes(code.ok_or_else(structure)?);
@@ -353,18 +401,19 @@ pub fn collect<W: Word>(
                     item: text.to_owned(),
                 });
             }
-            let data = bytes(word(2)?, word(3)?, "an item's data")?;
+            let data = memory.range(word(2)?, word(3)?);
+            let data = data.ok_or(BadOutputs::Outside("an item's data"))?;
             // Items may lie in each other: what is copied is bounded by this, and not by the memory.
             left = left
                 .checked_sub(data.len() as u64)
                 .ok_or(BadOutputs::TooLarge(most))?;
-            items.push(Item {
+            items.push(FoundItem {
                 name: text.to_owned(),
-                data: Bytes::copy_from_slice(data),
                 key: word(4)?,
+                data,
             });
         }
-        made.push(Set {
+        made.push(Found {
             name: name.clone(),
             items,
         });

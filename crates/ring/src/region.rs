@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
+    fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create},
     io::{self, Errno},
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
@@ -66,10 +66,29 @@ impl Region {
         Shared(self)
     }
 
-    /// Some of its bytes, which keep all of it. `None` if they lie outside.
-    pub fn into_bytes(self, range: Range<usize>) -> Option<Bytes> {
-        self.bytes().get(range.clone())?;
-        Some(Bytes::from_owner(self).slice(range))
+    /// Parts of its bytes, in their order, which keep the pages that they lie in; the other pages go. `None` if a part lies outside.
+    pub fn into_parts(self, parts: &[Range<usize>]) -> Option<Vec<Bytes>> {
+        if parts.iter().any(|part| self.bytes().get(part.clone()).is_none()) {
+            return None;
+        }
+        let page = rustix::param::page_size();
+        let mut pages: Vec<Range<usize>> = parts
+            .iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| part.start / page * page..part.end.next_multiple_of(page))
+            .collect();
+        pages.sort_by_key(|pages| pages.start);
+        let (mut free, end) = (0, self.size.next_multiple_of(page));
+        for pages in pages.iter().chain(&[end..end]) {
+            if free < pages.start {
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                // Pages that the kernel does not take back go with the last part.
+                let _ = fallocate(&self.file, hole, free as u64, (pages.start - free) as u64);
+            }
+            free = free.max(pages.end);
+        }
+        let all = Bytes::from_owner(self);
+        Some(parts.iter().map(|part| all.slice(part.clone())).collect())
     }
 }
 
@@ -134,9 +153,31 @@ mod tests {
         // SAFETY: the descriptor was used in this test only.
         let region = unsafe { shared.reclaim() };
         let address = region.bytes().as_ptr();
-        let kept = region.into_bytes(4096..4102).unwrap();
-        assert_eq!(kept, "output");
-        assert_eq!(kept.as_ptr() as usize, address as usize + 4096);
+        let kept = region.into_parts(&[4096..4102, 4098..4100, 7..7]).unwrap();
+        assert_eq!(kept, ["output", "tp", ""]);
+        assert_eq!(kept[0].as_ptr() as usize, address as usize + 4096);
+    }
+
+    #[test]
+    fn pages_of_what_is_not_kept_go() {
+        const PAGE: usize = 4096;
+        let mut region = Region::new(64 * PAGE + 100).unwrap();
+        region.bytes_mut().fill(7);
+        let file = region.file.try_clone().unwrap();
+        let there = || rustix::fs::fstat(&file).unwrap().st_blocks as usize * 512 / PAGE;
+        assert_eq!(there(), 65);
+        let parts = [
+            40 * PAGE - 1..42 * PAGE,
+            3 * PAGE + 5..3 * PAGE + 6,
+            41 * PAGE..41 * PAGE + 1,
+        ];
+        let kept = region.into_parts(&parts).unwrap();
+        assert_eq!(there(), 4);
+        assert!(kept.iter().flatten().all(|byte| *byte == 7));
+        assert_eq!(
+            kept.iter().map(|part| part.len()).collect::<Vec<_>>(),
+            [2 * PAGE + 1, 1, 1]
+        );
     }
 
     #[test]
@@ -149,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_not_given() {
-        assert_eq!(Region::new(4096).unwrap().into_bytes(4000..4097), None);
+        assert_eq!(Region::new(4096).unwrap().into_parts(&[0..1, 4000..4097]), None);
         assert!(Region::new(0).is_err());
     }
 }

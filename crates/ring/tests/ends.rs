@@ -242,7 +242,7 @@ fn another_process_answers() {
     assert!(guest.wait().unwrap().success());
     // SAFETY: the guest has ended, and what was open for it here is closed.
     let region = unsafe { host.into_shared().reclaim() };
-    assert_eq!(region.into_bytes(last.range()).unwrap(), "final");
+    assert_eq!(region.into_parts(&[last.range()]).unwrap(), ["final"]);
 }
 
 /// A region has one channel after the other.

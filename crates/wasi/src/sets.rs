@@ -6,7 +6,8 @@
 //! addresses of equal inputs: a guest that looks at them still gives equal outputs.
 
 use crate::Command;
-use ::pure::system_data::{self, BadInputs, BadOutputs, Memory, UNTOUCHED, Word};
+use ::pure::system_data::{self, BadInputs, BadOutputs, Found, Memory, UNTOUCHED, Word};
+use bytes::Bytes;
 use contract::{Fault, Protocol};
 use std::ops::Range;
 
@@ -69,23 +70,39 @@ impl Command {
 
     /// The same from any memory.
     pub fn collect_from<W: Word>(&mut self, memory: &Memory<'_>, at: u64) -> Result<(), Fault> {
-        let Protocol::Pure { outputs, .. } = &self.grant().protocol else {
-            return self.finish(0);
+        let found = self.find::<W>(memory, at)?;
+        self.answer_with(found, |data| Bytes::copy_from_slice(&memory.bytes[data]))
+    }
+
+    /// What such a function has left in its memory, for [`Command::answer_with`].
+    pub fn find<W: Word>(&self, memory: &Memory<'_>, at: u64) -> Result<Vec<Found>, Fault> {
+        let outputs: &[String] = match &self.grant().protocol {
+            Protocol::Pure { outputs, .. } => outputs,
+            _ => &[],
         };
         let limit = self.grant().limits.response_body;
-        let collected = system_data::collect::<W>(memory, at, outputs, limit.0);
-        let (code, sets) = collected.map_err(|error| match error {
+        let found = system_data::find::<W>(memory, at, outputs, limit.0);
+        let (code, sets) = found.map_err(|error| match error {
             BadOutputs::TooLarge(_) => Fault::OutputTooLarge { limit },
             _ => Fault::BadOutput {
                 reason: error.to_string(),
             },
         })?;
         match code {
-            0 => self.answer_sets(sets),
+            0 => Ok(sets),
             UNTOUCHED => Err(Fault::BadOutput {
                 reason: "it has ended and left no exit code in its system data".to_owned(),
             }),
             code => Err(Fault::Exit { code }),
         }
+    }
+
+    /// Answers with what was found, whose data `take` gives: no engine needs to copy what it can keep.
+    pub fn answer_with(
+        &mut self,
+        found: Vec<Found>,
+        mut take: impl FnMut(Range<usize>) -> Bytes,
+    ) -> Result<(), Fault> {
+        self.answer_sets(found.into_iter().map(|set| set.with(&mut take)).collect())
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     wire::{self, End, Id, News, Order},
     zygote::Setup,
 };
-use confine::{Group, Groups};
+use confine::{Group, GroupLimits, Groups};
 use fresh::{Place, Places};
 use parking_lot::Mutex;
 use rustix::{
@@ -26,7 +26,7 @@ use std::{
     },
     task::Waker,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What all images share.
@@ -83,7 +83,7 @@ impl Host {
     }
 
     /// A control group for a guest, with these limits. None if there are none on this host.
-    pub(crate) fn group(&self, memory: u64, processes: u64) -> io::Result<Option<Lease>> {
+    pub(crate) fn group(&self, limits: GroupLimits) -> io::Result<Option<Lease>> {
         let Some(groups) = &self.groups.groups else {
             return Ok(None);
         };
@@ -95,8 +95,9 @@ impl Host {
                 groups.group(&number.to_string())?
             }
         };
-        group.limit(memory, processes)?;
+        group.limit(limits)?;
         Ok(Some(Lease {
+            before: group.time().unwrap_or_default(),
             group: Some(group),
             pool: self.groups.clone(),
         }))
@@ -182,6 +183,8 @@ impl Pool {
 /// A guest's control group, which goes back when nothing of the guest is left.
 pub(crate) struct Lease {
     group: Option<Group>,
+    /// Time on processors of guests that had it before.
+    before: Duration,
     pool: Arc<Pool>,
 }
 
@@ -189,6 +192,11 @@ impl Lease {
     /// For the guest to go in by.
     pub(crate) fn doors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.group.iter().flat_map(Group::doors)
+    }
+
+    /// Time on processors of all the guest's processes. `None` if this host does not count it.
+    pub(crate) fn time(&mut self) -> Option<Duration> {
+        Some(self.group.as_mut()?.time()?.saturating_sub(self.before))
     }
 
     /// Whether a process of the guest was ended for want of memory.

@@ -10,6 +10,7 @@ use crate::{
     sandbox::Running,
     zygote::Setup,
 };
+use confine::GroupLimits;
 use contract::{
     Artefact, ByteSize, Grant, Image, Input, Limits, PrepareError, Protocol, Sandbox, SpawnError,
 };
@@ -169,7 +170,11 @@ impl Loaded {
     /// What it has answered lies in memory until it is taken, and the kernel counts that as the guest's; so it may have as much more.
     pub(crate) fn group(&self, limits: &Limits) -> std::io::Result<Option<Lease>> {
         let memory = limits.memory.0.saturating_add(limits.response_body.0);
-        self.host.group(memory.saturating_add(page::SIZE), PROCESSES)
+        self.host.group(GroupLimits {
+            memory: memory.saturating_add(page::SIZE),
+            processes: PROCESSES,
+            cores: limits.cpus,
+        })
     }
 
     /// How its pure guests are laid out.

@@ -7,6 +7,7 @@ use crate::{
     wire::{End, Id, Order, Words},
     zygote::NOT_STARTED,
 };
+use bytes::Bytes;
 use contract::{Fault, Grant, Input, Sandbox, Step, Until, Usage};
 use fresh::Place;
 use pure::system_data::Memory;
@@ -43,6 +44,16 @@ enum Work {
     },
 }
 
+impl Work {
+    /// Time on processors of all processes that do it, where that is counted.
+    fn time(&mut self) -> Option<Duration> {
+        match self {
+            Self::Program { group, .. } => group.as_mut()?.time(),
+            Self::Pure(_) => None,
+        }
+    }
+}
+
 enum State {
     /// For the last piece of the request's body, or for the zygote to take an order.
     New(Option<Work>),
@@ -64,6 +75,9 @@ pub(crate) struct Running {
     /// Zygotes that ended before they took one.
     gone: u32,
 }
+
+/// Bytes of an output item from which on it is handed on where it lies: less is copied in less time than pages are given back.
+const KEPT: usize = 64 << 10;
 
 /// Orders of one request, if those before came to nothing.
 const MOST_ORDERS: u32 = 2;
@@ -186,14 +200,16 @@ impl Running {
 
     /// At the earliest it will have used up its time on processors then.
     fn wait(&self, used: Duration) -> Step {
+        let limits = &self.grant.limits;
         Step::Waiting {
-            until: Some(Instant::now() + self.grant.limits.cpu_time.saturating_sub(used)),
+            until: Some(Instant::now() + limits.cpu_time.saturating_sub(used) / limits.cpus.max(1)),
         }
     }
 
-    fn look(&mut self, process: i32) -> Result<Step, Fault> {
+    fn look(&mut self, process: i32, together: Option<Duration>) -> Result<Step, Fault> {
         // It may have ended, and nobody has heard of that yet.
-        let used = processor_time(process).unwrap_or(self.usage.elsewhere);
+        let used = together.or_else(|| processor_time(process));
+        let used = used.unwrap_or(self.usage.elsewhere);
         self.usage.elsewhere = used;
         let limit = self.grant.limits.cpu_time;
         if used >= limit {
@@ -203,12 +219,14 @@ impl Running {
         }
     }
 
-    fn finish(&mut self, end: End, work: Work) -> Result<(), Fault> {
+    fn finish(&mut self, end: End, mut work: Work) -> Result<(), Fault> {
+        let together = work.time();
         self.usage.memory = end.memory;
-        self.usage.elsewhere = Duration::from_micros(end.processor);
+        let used = together.unwrap_or(Duration::from_micros(end.processor));
+        self.usage.elsewhere = used;
         let limit = self.grant.limits.cpu_time;
         if let Ended::Killed(_) = ended(end)
-            && Duration::from_micros(end.processor) >= limit
+            && used >= limit
         {
             return Err(Fault::CpuTime { limit });
         }
@@ -259,7 +277,19 @@ impl Running {
             bytes: region.bytes_mut(),
             base: layout.span.start,
         };
-        self.command.collect_from::<u64>(&memory, layout.system_data)
+        let found = self.command.find::<u64>(&memory, layout.system_data)?;
+        let items = found.iter().flat_map(|set| &set.items);
+        let places: Vec<_> = items.map(|item| item.data.clone()).collect();
+        // They lie inside: `find` has looked.
+        let mut parts = region.into_parts(&places).unwrap_or_default().into_iter();
+        let take = |_| {
+            let part = parts.next().unwrap_or_default();
+            match part.len() {
+                KEPT.. => part,
+                _ => Bytes::copy_from_slice(&part),
+            }
+        };
+        self.command.answer_with(found, take)
     }
 
     fn out_of_memory(&self, reason: String) -> Fault {
@@ -337,9 +367,10 @@ impl Running {
                             return Ok(self.wait(Duration::ZERO));
                         }
                         Standing::Begun { process, at } => {
+                            let together = work.time();
                             self.state = State::Running(id, work);
                             self.usage.started = Some(at);
-                            return self.look(process);
+                            return self.look(process, together);
                         }
                     }
                 }

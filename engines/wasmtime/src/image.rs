@@ -130,7 +130,7 @@ impl Inner {
             most: self.pool.keep_resident,
         };
         if instance.restore(first, &restorer) {
-            self.pool.idle.put(self.id, instance);
+            drop(self.pool.idle.put(self.id, instance));
         }
     }
 
@@ -158,7 +158,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.first_state.get().is_some() {
-            self.pool.idle.forget(self.id);
+            drop(self.pool.idle.forget(self.id));
         }
     }
 }

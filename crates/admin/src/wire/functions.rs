@@ -166,6 +166,10 @@ pub struct Version {
     pub code: Digest,
 }
 
+fn one() -> u32 {
+    1
+}
+
 /// How a version runs, by the keys of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Settings {
@@ -181,6 +185,9 @@ pub struct Settings {
     /// Time on a core of one request.
     #[schema(example = "10s")]
     pub cpu_time: String,
+    /// Cores that the processes and threads of one request use at once.
+    #[serde(default = "one")]
+    pub cpus: u32,
     /// Largest body of a request.
     #[schema(value_type = String, example = "16MiB")]
     pub request_body: ByteSize,
@@ -298,6 +305,7 @@ impl From<&registry::Settings> for Settings {
             memory: limits.memory,
             timeout: format_duration(limits.timeout),
             cpu_time: format_duration(limits.cpu_time),
+            cpus: limits.cpus,
             request_body: limits.request_body,
             response_body: limits.response_body,
             concurrency: limits.concurrency,

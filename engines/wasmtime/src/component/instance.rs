@@ -91,7 +91,7 @@ impl Inner {
             most: MOST_RESTORED,
         };
         if instance.restore(pristine, &restorer) {
-            self.pool.components.put(self.id, instance);
+            drop(self.pool.components.put(self.id, instance));
         }
     }
 }

@@ -168,7 +168,7 @@ struct Keeper {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.pristine.is_some() {
-            self.pool.components.forget(self.id);
+            drop(self.pool.components.forget(self.id));
         }
     }
 }
