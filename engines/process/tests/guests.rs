@@ -1,5 +1,6 @@
 //! Native guests on this engine. This program is the spawner, too, so it has a `main` of its own.
 
+use confine::Controller;
 use contract::{
     ByteSize, Fault, Grant, Image, Protocol,
     conformance::{
@@ -101,7 +102,7 @@ fn wish(world: &World, word: &str) -> (Result<(), Fault>, String, String) {
         arguments: vec![word.into()],
         ..with(|limits| {
             limits.memory = ByteSize::mib(64);
-            if word == "spin" {
+            if word == "spin" || word == "child_spins" {
                 limits.cpu_time = Duration::from_millis(50);
             }
         })
@@ -142,17 +143,40 @@ fn programs_fail_as_commands_do(world: &World) {
     ));
 }
 
+/// For all processes and threads of a request together.
+fn processors_are_limited(world: &World, groups: &confine::Groups) {
+    if groups.counts(Controller::Time) {
+        let limit = Duration::from_millis(50);
+        assert_eq!(wish(world, "child_spins").0, Err(Fault::CpuTime { limit }));
+    } else {
+        println!("skipped: time on processors is not counted for groups here");
+    }
+    if groups.counts(Controller::Cores) {
+        let (ended, said, log) = wish(world, "cores");
+        assert_eq!(ended, Ok(()), "{log}");
+        // Half a second is five periods, of which the last may have begun only.
+        let tenths: u32 = said.trim().parse().unwrap();
+        assert!(
+            tenths <= 13,
+            "it had {tenths} tenths of a core at a time, and one was granted"
+        );
+    } else {
+        println!("skipped: cores are not counted for groups here");
+    }
+}
+
 fn programs_are_kept_in_their_limits(world: &World) {
     let (ended, said, _) = wish(world, "allocate");
     let limit = ByteSize::mib(64);
     match confine::Groups::make() {
-        Ok(_) => {
+        Ok(groups) => {
             // Of the other's processes each keeps within what one may have.
             for (ended, _, log) in [(ended, said, String::new()), wish(world, "share")] {
                 let out_of_memory =
                     matches!(ended, Err(Fault::OutOfMemory { limit: found, .. }) if found == limit);
                 assert!(out_of_memory, "{ended:?} {log}");
             }
+            processors_are_limited(world, &groups);
         }
         Err(reason) => {
             println!("skipped: processes of a guest are limited each by itself here: {reason}");

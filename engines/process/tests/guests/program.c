@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile int sink;
@@ -39,6 +40,17 @@ static void to_abort(int signal) { (void)signal; abort(); }
 static void to_go_back(int signal) { (void)signal; siglongjmp(back, 1); }
 static void to_count(int signal) { (void)signal; sink++; }
 static void *aborts(void *none) { abort(); return none; }
+
+static double now(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+static void *spins_a_while(void *none) {
+    while (now(CLOCK_PROCESS_CPUTIME_ID) < 0.5) sink++;
+    return none;
+}
 
 /* Faults that a handler of its own deals with, the stack's overflow among them. */
 static void handlers(void) {
@@ -103,6 +115,18 @@ int main(int count, char **arguments) {
     }
     if (!strcmp(wish, "spin")) for (;;) sink++;
     if (!strcmp(wish, "wait")) for (;;) pause();
+    if (!strcmp(wish, "child_spins")) {
+        if (fork() == 0) for (;;) sink++;
+        for (;;) pause();
+    }
+    if (!strcmp(wish, "cores")) {
+        /* Four threads use half a second of processors; in tenths, how many they had at a time. */
+        pthread_t threads[4];
+        double begin = now(CLOCK_MONOTONIC);
+        for (int one = 0; one < 4; one++) pthread_create(threads + one, NULL, spins_a_while, NULL);
+        for (int one = 0; one < 4; one++) pthread_join(threads[one], NULL);
+        return printf("%d\n", (int)(10 * now(CLOCK_PROCESS_CPUTIME_ID) / (now(CLOCK_MONOTONIC) - begin))) < 0;
+    }
     if (!strcmp(wish, "null")) return *(volatile int *)8;
     if (!strcmp(wish, "flood")) for (;;) if (write(1, page, sizeof page) < 0) return 4;
     if (!strcmp(wish, "allocate")) {
