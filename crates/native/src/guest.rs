@@ -21,7 +21,7 @@ pub(crate) struct Guest {
     pub(crate) fiber: Fiber,
     /// Bytes of memory that it was given for the sets of a request: it keeps them.
     extended: Option<u64>,
-    /// What its memory maps that it shares with others of its image. None if it has a copy of its own.
+    /// What its memory held at first. None in the first of its image, which others share nothing with yet.
     first: Option<Arc<FirstMemory>>,
 }
 
@@ -102,7 +102,7 @@ impl Guest {
                     return false;
                 };
                 let memory = &self.instance.memory;
-                if memory.is_some_and(|memory| first.map(&memory).is_err()) {
+                if memory.is_some_and(|memory| first.put(&memory).is_err()) {
                     return false;
                 }
                 self.first.insert(first)

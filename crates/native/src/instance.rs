@@ -317,7 +317,7 @@ impl Instance {
     /// The same in memory that is to hold what its active segments say.
     pub(crate) fn initialize_with(&mut self, first: &FirstMemory) -> Result<(), InstanceError> {
         if let Some(memory) = &self.memory {
-            first.map(memory).map_err(InstanceError::Host)?;
+            first.put(memory).map_err(InstanceError::Host)?;
         }
         self.initialize_tables()?;
         let image = self.image.clone();
@@ -434,7 +434,7 @@ impl Instance {
             return true;
         }
         *guard = None;
-        memory.discard(self.image.outside).is_ok()
+        memory.discard(self.image.outside).is_ok() && first.put_again(memory).is_ok()
     }
 
     /// Makes its memory larger than it says, or as large as that.

@@ -12,6 +12,7 @@ use rustix::{
 };
 use std::{
     ffi::c_void,
+    ops::Range,
     os::fd::OwnedFd,
     ptr::{self, NonNull},
     slice,
@@ -79,7 +80,7 @@ impl Space {
     /// Of a memory that was in it and [has been put back](crate::instance::Instance::restore), for any other. Its pages stay, so that who gets
     /// it waits for none of them.
     pub(crate) fn vacate(mut self, memory: &MemoryHandle, first: &FirstMemory) -> io::Result<Self> {
-        first.unmap(memory)?;
+        first.take_away(memory)?;
         self.bytes = memory.bytes();
         Ok(self)
     }
@@ -99,47 +100,121 @@ const OVER: MapFlags = MapFlags::PRIVATE
     .union(MapFlags::FIXED)
     .union(MapFlags::NORESERVE);
 
-/// What memories of an image hold at first, in a file that all of them map, each for itself.
+/// What memories of an image hold at first.
 #[derive(Debug)]
 pub(crate) struct FirstMemory {
-    /// None if it holds nothing but zeros.
-    file: Option<OwnedFd>,
-    /// Where the file's content begins.
+    content: Content,
+    /// Where it begins.
     at: usize,
-    /// The file, mapped for reading.
-    content: NonNull<c_void>,
-    length: usize,
     /// Of the memory.
     pub(crate) bytes: u64,
 }
 
-// SAFETY: what is mapped is only read.
-unsafe impl Send for FirstMemory {}
-// SAFETY: as above.
-unsafe impl Sync for FirstMemory {}
+#[derive(Debug)]
+enum Content {
+    /// Few bytes, or none, which each memory has a copy of: that takes less time than to map them, and no descriptor.
+    Few(Box<[u8]>),
+    /// Whole pages of a file that all memories map, each for itself, and share until they write there.
+    Shared(SharedPages),
+}
+
+/// Bytes that are few.
+const FEW: usize = 16 << 10;
 
 impl FirstMemory {
     /// Of a memory of so many bytes, with these segments, in this order, at these places.
     pub(crate) fn new(bytes: u64, segments: &[(usize, &[u8])]) -> io::Result<Self> {
-        let mut this = Self {
-            file: None,
-            at: 0,
-            content: NonNull::dangling(),
-            length: 0,
+        let begin = segments.iter().map(|(at, _)| *at).min().unwrap_or_default();
+        let end = segments.iter().map(|(at, content)| at + content.len()).max();
+        let end = end.unwrap_or_default();
+        if end - begin <= FEW {
+            let mut few = vec![0; end - begin];
+            for (at, content) in segments {
+                few[at - begin..][..content.len()].copy_from_slice(content);
+            }
+            return Ok(Self {
+                content: Content::Few(few.into()),
+                at: begin,
+                bytes,
+            });
+        }
+        let at = begin / HOST_PAGE * HOST_PAGE;
+        let pages = SharedPages::new(at..end.next_multiple_of(HOST_PAGE), segments)?;
+        Ok(Self {
+            content: Content::Shared(pages),
+            at,
             bytes,
+        })
+    }
+
+    /// What is not zero lies in here, and from where on.
+    pub(crate) fn content(&self) -> (&[u8], usize) {
+        let content = match &self.content {
+            Content::Few(few) => few,
+            Content::Shared(pages) => pages.bytes(),
         };
-        let begin = segments.iter().map(|(at, _)| at / HOST_PAGE * HOST_PAGE).min();
-        let end = segments
-            .iter()
-            .map(|(at, content)| (at + content.len()).next_multiple_of(HOST_PAGE))
-            .max();
-        let (Some(begin), Some(end)) = (begin, end) else {
-            return Ok(this);
-        };
+        (content, self.at)
+    }
+
+    fn place(&self, memory: &MemoryHandle) -> *mut u8 {
+        memory.base.as_ptr().wrapping_add(self.at)
+    }
+
+    /// Puts it in place of what a memory holds there that is at least as large.
+    pub(crate) fn put(&self, memory: &MemoryHandle) -> io::Result<()> {
+        match &self.content {
+            // SAFETY: within the memory, to which nobody has a reference.
+            Content::Few(few) => unsafe {
+                ptr::copy_nonoverlapping(few.as_ptr(), self.place(memory), few.len());
+                Ok(())
+            },
+            // SAFETY: as above.
+            Content::Shared(pages) => unsafe { pages.map(self.place(memory)) },
+        }
+    }
+
+    /// The same once a memory has been [emptied](MemoryHandle::discard) in which it was.
+    pub(crate) fn put_again(&self, memory: &MemoryHandle) -> io::Result<()> {
+        match &self.content {
+            Content::Few(_) => self.put(memory),
+            Content::Shared(_) => Ok(()),
+        }
+    }
+
+    /// Puts zeros in its place.
+    fn take_away(&self, memory: &MemoryHandle) -> io::Result<()> {
+        match &self.content {
+            // SAFETY: as above.
+            Content::Few(few) => unsafe {
+                self.place(memory).write_bytes(0, few.len());
+                Ok(())
+            },
+            // SAFETY: as above.
+            Content::Shared(pages) => unsafe { pages.unmap(self.place(memory)) },
+        }
+    }
+}
+
+/// Pages in a file in memory, which is mapped for reading, too.
+#[derive(Debug)]
+struct SharedPages {
+    file: OwnedFd,
+    content: NonNull<c_void>,
+    length: usize,
+}
+
+// SAFETY: what is mapped is only read.
+unsafe impl Send for SharedPages {}
+// SAFETY: as above.
+unsafe impl Sync for SharedPages {}
+
+impl SharedPages {
+    /// Of this range of a memory, with these segments.
+    fn new(range: Range<usize>, segments: &[(usize, &[u8])]) -> io::Result<Self> {
         let file = memfd_create("first-memory", MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&file, (end - begin) as u64)?;
+        rustix::fs::ftruncate(&file, range.len() as u64)?;
         for (at, content) in segments {
-            let (mut left, mut to) = (*content, at - begin);
+            let (mut left, mut to) = (*content, at - range.start);
             while !left.is_empty() {
                 let written = io::retry_on_intr(|| rustix::io::pwrite(&file, left, to as u64))?;
                 left = left.get(written..).filter(|_| written > 0).ok_or(Errno::NOSPC)?;
@@ -150,55 +225,48 @@ impl FirstMemory {
         let content = unsafe {
             mmap(
                 ptr::null_mut(),
-                end - begin,
+                range.len(),
                 ProtFlags::READ,
                 MapFlags::SHARED,
                 &file,
                 0,
             )?
         };
-        this.file = Some(file);
-        this.at = begin;
-        this.content = NonNull::new(content).ok_or(Errno::NOMEM)?;
-        this.length = end - begin;
-        Ok(this)
+        Ok(Self {
+            file,
+            content: NonNull::new(content).ok_or(Errno::NOMEM)?,
+            length: range.len(),
+        })
     }
 
-    /// What is not zero lies in here, and from where on.
-    pub(crate) fn content(&self) -> (&[u8], usize) {
-        let content = match self.file {
-            // SAFETY: mapped as long as `self`, and never written.
-            Some(_) => unsafe { slice::from_raw_parts(self.content.as_ptr().cast(), self.length) },
-            None => &[],
-        };
-        (content, self.at)
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped as long as `self`, and never written.
+        unsafe { slice::from_raw_parts(self.content.as_ptr().cast(), self.length) }
     }
 
-    /// Maps it where a memory lies that is at least as large, in place of what is there.
-    pub(crate) fn map(&self, memory: &MemoryHandle) -> io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let at = memory.base.as_ptr().wrapping_add(self.at).cast();
-        // SAFETY: within the memory, to which nobody has a reference.
-        unsafe { mmap(at, self.length, RIGHTS, OVER, file, 0).map(drop) }
+    /// Puts them there.
+    ///
+    /// # Safety
+    /// What is there is a part of a memory to which nobody has a reference.
+    unsafe fn map(&self, at: *mut u8) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { mmap(at.cast(), self.length, RIGHTS, OVER, &self.file, 0).map(drop) }
     }
 
-    /// Puts zeros in its place.
-    fn unmap(&self, memory: &MemoryHandle) -> io::Result<()> {
-        if self.file.is_none() {
-            return Ok(());
-        }
-        let at = memory.base.as_ptr().wrapping_add(self.at).cast();
+    /// Puts zeros there.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn unmap(&self, at: *mut u8) -> io::Result<()> {
         // SAFETY: as above.
-        unsafe { mmap_anonymous(at, self.length, RIGHTS, OVER).map(drop) }
+        unsafe { mmap_anonymous(at.cast(), self.length, RIGHTS, OVER).map(drop) }
     }
 }
 
-impl Drop for FirstMemory {
+impl Drop for SharedPages {
     fn drop(&mut self) {
-        if self.file.is_some() {
-            // SAFETY: this value's own.
-            let _ = unsafe { munmap(self.content.as_ptr(), self.length) };
-        }
+        // SAFETY: this value's own.
+        let _ = unsafe { munmap(self.content.as_ptr(), self.length) };
     }
 }
 
@@ -261,7 +329,7 @@ impl MemoryHandle {
         Ok(())
     }
 
-    /// Makes it what its mapping gives by itself.
+    /// Makes it what its mappings give by themselves.
     pub(crate) fn discard(&self, outside: Outside) -> io::Result<()> {
         self.forget(0, self.mapped(outside))
     }

@@ -40,6 +40,9 @@ impl From<object::read::Error> for ObjectError {
 /// Address space that an object may have.
 const MOST: u64 = 2 << 30;
 
+/// Objects of no more than this are copied: to map the file's pages, and to write to some of them, takes longer.
+const SMALL: u64 = 64 << 10;
+
 /// Bytes of a page of the host's.
 fn page_size() -> u64 {
     param::page_size() as u64
@@ -92,15 +95,14 @@ impl Object {
         let checked = check(bytes, symbols)?;
         let size =
             usize::try_from(checked.size).map_err(|_| ObjectError::Refused("too large a segment".into()))?;
+        let is_small = checked.size <= SMALL;
+        let (rights, flags) = match is_small {
+            true => (ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE),
+            false => (ProtFlags::empty(), MapFlags::NORESERVE),
+        };
         // SAFETY: a new mapping, which nobody knows of.
         let base = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                size,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-            .map_err(host)?
+            mmap_anonymous(ptr::null_mut(), size, rights, MapFlags::PRIVATE | flags).map_err(host)?
         };
         let mut object = Self {
             base,
@@ -109,11 +111,32 @@ impl Object {
             symbols: Vec::new(),
         };
         for header in &checked.loads {
-            object.map(&file, offset, header)?;
+            if is_small {
+                object.copy(bytes, header);
+            } else {
+                object.map(&file, offset, header)?;
+            }
+            if is_executable(header) {
+                let begin = object.base.addr() + header.p_vaddr(Le) as usize;
+                object.text.push(begin..begin + header.p_memsz(Le) as usize);
+            }
         }
         object.relocate(&checked, symbols)?;
-        object.close(&checked)?;
+        if is_small {
+            object.close_copy()?;
+        } else {
+            object.close(&checked)?;
+        }
         Ok(object)
+    }
+
+    fn copy(&mut self, bytes: &[u8], header: &ProgramHeader64<Le>) {
+        let to = self.base.wrapping_byte_add(header.p_vaddr(Le) as usize);
+        let from = bytes.get(header.p_offset(Le) as usize..);
+        let from = from.and_then(|from| from.get(..header.p_filesz(Le) as usize));
+        let from = from.unwrap_or_default();
+        // SAFETY: within the mapping that was reserved, and no larger than its segment, as `check` has seen; nobody has a reference to it.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.cast(), from.len()) };
     }
 
     fn map(
@@ -127,8 +150,7 @@ impl Object {
         let begin = self.base.wrapping_byte_add(page as usize);
         let in_file = header.p_filesz(Le) + (address - page);
         let in_memory = header.p_memsz(Le) + (address - page);
-        let flags = header.p_flags(Le);
-        let executable = flags & elf::PF_X != 0;
+        let executable = is_executable(header);
         let rights = if executable {
             ProtFlags::READ | ProtFlags::EXEC
         } else {
@@ -169,10 +191,6 @@ impl Object {
                     (mapped - in_file) as usize,
                 );
             }
-        }
-        if executable {
-            let begin = begin.addr();
-            self.text.push(begin..begin + in_memory as usize);
         }
         Ok(())
     }
@@ -233,10 +251,29 @@ impl Object {
         Ok(())
     }
 
+    /// The same of one that was copied.
+    fn close_copy(&self) -> Result<(), ObjectError> {
+        // SAFETY: this object's own pages; nobody has a reference to them.
+        unsafe { mprotect(self.base, self.size, MprotectFlags::READ).map_err(host)? };
+        for text in &self.text {
+            let begin = text.start & !(page_size() as usize - 1);
+            let at = self.base.with_addr(begin);
+            // SAFETY: as above.
+            unsafe {
+                mprotect(at, text.end - begin, MprotectFlags::READ | MprotectFlags::EXEC).map_err(host)?
+            };
+        }
+        Ok(())
+    }
+
     /// Whether this is the address of an instruction.
     pub(crate) fn is_text(&self, address: usize) -> bool {
         self.text.iter().any(|text| text.contains(&address))
     }
+}
+
+fn is_executable(header: &ProgramHeader64<Le>) -> bool {
+    header.p_flags(Le) & elf::PF_X != 0
 }
 
 fn is_writable(loads: &[&ProgramHeader64<Le>], at: u64, size: u64) -> bool {

@@ -81,6 +81,8 @@ pub struct Core<F> {
     timers: BinaryHeap<Reverse<(Instant, u64, usize)>>,
     wakers: Vec<Waker>,
     warm: Vec<Warm>,
+    /// A sandbox whose request has ended well. To drop it takes time, and its answer is to be written first.
+    spent: Option<Box<dyn Sandbox>>,
     /// Functions that have requests which wait for one of their own to end.
     holders: Vec<Arc<Target>>,
     /// Tenants that have requests which wait for others of theirs to end.
@@ -177,6 +179,7 @@ impl Seatless {
             timers: BinaryHeap::new(),
             wakers: Vec::new(),
             warm: Vec::new(),
+            spent: None,
             holders: Vec::new(),
             tenancies: Vec::new(),
             sweep: Instant::now(),
@@ -212,6 +215,7 @@ impl<F: Front> Core<F> {
         self.receive(begun, unseen);
         let now = self.run();
         self.flush(now);
+        self.spent = None;
         if self.front_expires.is_none_or(|at| at <= now) {
             self.front_expires = self.front.expire(&self.poller, now);
         }

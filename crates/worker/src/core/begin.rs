@@ -175,6 +175,8 @@ impl<F: Front> Core<F> {
         target: &Arc<Target>,
         mut input: Input,
     ) -> Result<(Box<dyn Sandbox>, u32), SpawnError> {
+        // What it leaves serves this one.
+        self.spent = None;
         if target.reuse > 1
             && let Some(index) = self
                 .warm

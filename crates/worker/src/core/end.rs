@@ -69,6 +69,8 @@ impl<F: Front> Core<F> {
                         sandbox,
                         served: served + 1,
                     });
+                } else {
+                    self.spent = Some(sandbox);
                 }
                 Ok(response)
             }
