@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench setup-arm millpond build guests examples demo test test-long test-arm lint bench bench-node bench-surface bench-scheduler bench-aot bench-aot-sandboxes bench-engines bench-simulation bench-instructions generate docs clean
+.PHONY: help setup setup-bench setup-arm millpond build guests examples demo test test-long test-arm lint bench bench-node bench-surface bench-scheduler bench-aot bench-aot-sandboxes bench-rwasm bench-engines bench-simulation bench-instructions generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
@@ -85,7 +85,7 @@ generate: build ## Write the generated files anew: schemas, the table of SPECIFI
 docs: build/tools/bin/mdbook ## Build the manual of docs/ as a site in build/docs
 	build/tools/bin/mdbook build docs
 
-bench: bench-node bench-surface bench-scheduler bench-aot bench-engines bench-simulation bench-instructions ## Measure everything that SPECIFICATION.md promises
+bench: bench-node bench-surface bench-scheduler bench-aot bench-rwasm bench-engines bench-simulation bench-instructions ## Measure everything that SPECIFICATION.md promises
 
 bench-node: setup-bench build ## Churn, ping, payloads and examples against their peers
 	bench/node/run
@@ -105,6 +105,10 @@ bench-aot: setup-bench build ## Thirty numerical kernels against native code and
 
 bench-aot-sandboxes: setup-bench build ## Of bench-aot, what is asked of sandboxes: preemption, guests that spin, churn, examples
 	bench/aot/run --part sandboxes
+	$(XTASK) spec
+
+bench-rwasm: setup-bench build ## The kernels of bench-aot by way of Rust, against native code
+	bench/aot/run --part rwasm
 	$(XTASK) spec
 
 bench-engines: setup-bench build ## The engines against each other and against no sandbox: cold starts, latency, throughput, memory

@@ -3,6 +3,7 @@
 use crate::{
     image::Loaded,
     instance::{External, Instance, InstanceError},
+    layout::Outside,
     memory::{FirstMemory, Space},
     pool,
 };
@@ -35,10 +36,17 @@ pub(crate) struct Vacant {
     space: Space,
 }
 
+impl Vacant {
+    /// For whose memories it is of use.
+    pub(crate) fn outside(&self) -> Outside {
+        self.space.outside()
+    }
+}
+
 impl Guest {
     /// A new one, ready to begin, with memory of this size if that is more than it asks for.
     pub(crate) fn new(image: &Loaded, bytes: Option<u64>) -> Result<Self, InstanceError> {
-        let vacant = image.pool.vacant();
+        let vacant = image.pool.vacant(image.image.outside);
         let (stack, space) = vacant.map_or((None, None), |vacant| (Some(vacant.stack), Some(vacant.space)));
         let block = image.image.block();
         let stack = match stack.filter(|stack| stack.clear_room(block)) {

@@ -254,7 +254,7 @@ impl Instance {
         // SAFETY: not null: within the block.
         let size = unsafe { NonNull::new_unchecked(self.at::<MemorySize>(self.image.places.size as u32)) };
         let memory = MemoryHandle { base, size, kind };
-        space.begin(&memory, self.image.outside);
+        space.begin(&memory);
         self.use_memory(memory);
         self.set_memory(&memory, bytes).map_err(InstanceError::Host)
     }

@@ -47,6 +47,7 @@ pub(crate) struct Space {
     begin: *mut c_void,
     /// Of the memory that has been in it, all zeros now; none at first.
     bytes: u64,
+    outside: Outside,
 }
 
 // SAFETY: memory that belongs to this value alone.
@@ -57,13 +58,22 @@ impl Space {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping, which nobody knows of.
         let begin = unsafe { mmap_anonymous(ptr::null_mut(), SPACE, ProtFlags::empty(), flags)? };
-        let space = Self { begin, bytes: 0 };
+        let space = Self {
+            begin,
+            bytes: 0,
+            outside,
+        };
         if outside == Outside::Zeros {
             let behind = space.base().as_ptr().cast();
             // SAFETY: within the space, of which nobody knows yet.
             unsafe { mprotect(behind, SPACE - BELOW, rights_outside(outside))? };
         }
         Ok(space)
+    }
+
+    /// What a memory in it finds around it.
+    pub(crate) fn outside(&self) -> Outside {
+        self.outside
     }
 
     /// Where the memory begins.
@@ -73,8 +83,8 @@ impl Space {
     }
 
     /// Makes a memory of it that has as many bytes as there are, all zeros.
-    pub(crate) fn begin(&self, memory: &MemoryHandle, outside: Outside) {
-        memory.set_bytes(self.bytes, outside);
+    pub(crate) fn begin(&self, memory: &MemoryHandle) {
+        memory.set_bytes(self.bytes, self.outside);
     }
 
     /// Of a memory that was in it and [has been put back](crate::instance::Instance::restore), for any other. Its pages stay, so that who gets

@@ -1,6 +1,9 @@
 //! What all sandboxes of an engine share: the places, the guests between two requests, and the threads that run them.
 
-use crate::guest::{Guest, Vacant};
+use crate::{
+    guest::{Guest, Vacant},
+    layout::Outside,
+};
 use contract::CoreId;
 use fiber::{Stack, Thread};
 use fresh::{Guards, Idle, ImageId, Pages, Places};
@@ -136,16 +139,19 @@ impl Pool {
 
     /// Keeps what any image can use of a guest in its first state.
     fn vacate(&self, guest: Box<Guest>) {
-        if self.vacant.lock().len() < VACANT
-            && let Some(vacant) = guest.vacate()
-        {
-            self.vacant.lock().push(vacant);
-        }
+        let Some(new) = guest.vacate() else { return };
+        let mut vacant = self.vacant.lock();
+        let oldest = (vacant.len() >= VACANT).then(|| vacant.remove(0));
+        vacant.push(new);
+        drop(vacant);
+        drop(oldest);
     }
 
-    /// What a guest needs, if one has left it.
-    pub(crate) fn vacant(&self) -> Option<Vacant> {
-        self.vacant.lock().pop()
+    /// What a guest needs that finds this around its memory, if one has left it.
+    pub(crate) fn vacant(&self, outside: Outside) -> Option<Vacant> {
+        let mut vacant = self.vacant.lock();
+        let found = vacant.iter().rposition(|vacant| vacant.outside() == outside)?;
+        Some(vacant.remove(found))
     }
 
     /// This thread is this core's.

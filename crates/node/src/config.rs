@@ -158,11 +158,17 @@ pub struct RwasmOptions {
 pub struct ProcessOptions {
     /// Sandboxes that may be alive at once.
     pub sandboxes: u32,
+    /// Zygotes that wait for requests: each is a process, for a version of a function.
+    pub zygotes: u32,
 }
 
 impl Default for ProcessOptions {
     fn default() -> Self {
-        Self { sandboxes: 256 }
+        let default = engine_process::Options::default();
+        Self {
+            sandboxes: default.sandboxes,
+            zygotes: default.zygotes,
+        }
     }
 }
 

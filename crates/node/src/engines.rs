@@ -139,6 +139,7 @@ pub(crate) fn engines(
         Ok(()) => {
             let options = engine_process::Options {
                 sandboxes: config.process.sandboxes,
+                zygotes: config.process.zygotes,
                 ..engine_process::Options::default()
             };
             let process = Process::new(&options).map_err(failed("process"))?;

@@ -109,8 +109,10 @@ fn follow(
         return Some("leaves the site; name the file in words instead".to_owned());
     }
     let text = pages.get(&target).or_else(|| documents.get(&target));
+    // Of a site, pages and drawings are served.
+    let is_served = !is_page || target.extension().is_some_and(|extension| extension == "svg");
     match text {
-        None if is_page || !target.exists() => Some("leads nowhere".to_owned()),
+        None if !is_served || !target.exists() => Some("leads nowhere".to_owned()),
         Some(text) if !anchor.is_empty() && !anchors(text).iter().any(|known| known == anchor) => {
             Some(format!("names no heading of {file}"))
         }
@@ -199,8 +201,9 @@ mod tests {
         write("docs/src/WORDS.md", "{{#include ../../WORDS.md}}");
         write(
             "docs/src/a/b.md",
-            "# Here\n[words](../WORDS.md#words) [no](../WORDS.md#word) [out](../../../README.md)",
+            "# Here\n[words](../WORDS.md#words) [no](../WORDS.md#word) [out](../../../README.md) ![a](d.svg) ![b](e.svg) [f](.)",
         );
+        write("docs/src/a/d.svg", "<svg/>");
         write("docs/src/a/c.md", "# Not in the summary");
         let (pages, faults) = check(folder.path()).unwrap();
         assert_eq!(pages, 7);
@@ -208,6 +211,8 @@ mod tests {
         for fault in [
             "docs/src/a/b.md: the link `../WORDS.md#word` names no heading",
             "docs/src/a/b.md: the link `../../../README.md` leaves the site",
+            "docs/src/a/b.md: the link `e.svg` leads nowhere",
+            "docs/src/a/b.md: the link `.` leads nowhere",
             "WORDS.md: the link `lost.md` leads nowhere",
             "docs/src/WORDS.md: the link `lost.md` leads nowhere",
             "docs/src/WORDS.md: the link `docs/` leads nowhere",
@@ -215,6 +220,6 @@ mod tests {
         ] {
             assert!(faults.contains(fault), "{fault}\n{faults}");
         }
-        assert_eq!(faults.lines().count(), 6, "{faults}");
+        assert_eq!(faults.lines().count(), 8, "{faults}");
     }
 }
