@@ -94,3 +94,31 @@ fn with_masks_loads_from_outside_give_zeros_and_stores_trap() {
         assert!(right, "{instruction}: {fault:?}");
     }
 }
+
+/// Engines with the same places: what a guest of one has left serves no guest of the other, which would find something else around its
+/// memory.
+#[test]
+fn what_is_around_a_memory_stays() {
+    let Some(checked) = engine(Bounds::Checked) else {
+        return;
+    };
+    let toolchain = Toolchain::find().expect("it was there just now");
+    let mask = Rwasm::beside(checked.native(), toolchain, Bounds::Mask);
+    for turn in 0..3 {
+        for (engine, traps) in [(&mask, false), (&checked, true)] {
+            let module = wasm(&format!(
+                r#"(module (memory (export "memory") 1)
+                    (func (export "_start")
+                        (if (i64.ne (i64.load (i32.const -8)) (i64.const 0)) (then (unreachable)))
+                        (i64.store (i32.const {turn}) (i64.const -1))))"#
+            ));
+            let image = guest::image(engine, &module);
+            let ended = Running::spawn(&image, &grant(), b"")
+                .finish()
+                .map_err(|(fault, _)| fault);
+            let trapped = matches!(&ended, Err(Fault::Trap { reason }) if reason.contains("out of bounds"));
+            assert_eq!(trapped, traps, "{ended:?}");
+            assert_eq!(ended.is_ok(), !traps);
+        }
+    }
+}
