@@ -111,7 +111,7 @@ bench-rwasm: setup-bench build ## The kernels of bench-aot by way of Rust, again
 	bench/aot/run --part rwasm
 	$(XTASK) spec
 
-bench-engines: setup-bench build ## The engines against each other and against no sandbox: cold starts, latency, throughput, memory
+bench-engines: build ## The engines against each other and against no sandbox: cold starts, latency, throughput, memory
 	bench/engines/run
 	$(XTASK) spec
 

@@ -21,6 +21,8 @@ from .servers import ROOT, Unavailable, allow_many_connections, load
 
 class Campaign:
     PARTS = []
+    # Whether it measures others' work beside ours, which has to be fetched and built first.
+    PEERS = True
 
     def __init__(self, options, scratch):
         self.options, self.scratch = options, scratch
@@ -177,7 +179,8 @@ def conduct(name, campaign, description, ours, places, prepare=(), figures=None)
     whole = wanted == parts and not options.quick
     output = options.output or (ROOT / "bench/results" if whole else ROOT / "build/bench/results")
 
-    subprocess.run([ROOT / "bench/setup"], check=True)
+    if campaign.PEERS:
+        subprocess.run([ROOT / "bench/setup"], check=True)
     # The whole workspace, as `make build` does: alone, a package has other features of its dependencies.
     subprocess.run(["cargo", "build", "--quiet", "--release", "--workspace", "--all-targets"], cwd=ROOT, check=True)
     for command in prepare:
