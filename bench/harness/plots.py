@@ -102,6 +102,17 @@ def near(points, others):
     return len(points) == len(others) and all(x == its and abs(y - value) <= 0.15 * value for (x, y), (its, value) in both)
 
 
+def apart(marks):
+    """Marks of an axis, (place, name): names that would touch the one before are left out."""
+    end, kept = -math.inf, []
+    for place, name in marks:
+        half = len(name) * 3.4
+        touches = place - half < end + 4
+        kept.append((place, "" if touches else name))
+        end = end if touches else place + half
+    return kept
+
+
 class Lines(Panel):
     """`series`: name → list of (x, y); x is logarithmic unless `even`, y if `log`. `dashed` has the same names, drawn thin and dashed."""
 
@@ -112,7 +123,7 @@ class Lines(Panel):
         scale_x = Scale([x for points in everything for x, _ in points], LEFT, self.width - RIGHT, not even)
         scale_y = Scale([y for points in everything for _, y in points], floor, TOP, log)
         xs = sorted({x for points in everything for x, _ in points})
-        self.frame(scale_y, [(scale_x.at(x), (x_names or {}).get(x, nice(x))) for x in xs])
+        self.frame(scale_y, apart([(scale_x.at(x), (x_names or {}).get(x, nice(x))) for x in xs]))
         seen = []
         for group, dash in ((series, None), (dashed or {}, "4 3")):
             for name, points in group.items():
