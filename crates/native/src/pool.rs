@@ -126,19 +126,19 @@ impl Pool {
     /// Keeps a guest in its first state for the next request to its image.
     pub(crate) fn keep(&self, image: ImageId, guest: Box<Guest>) {
         if let Some(oldest) = self.idle.put(image, guest) {
-            self.vacate(oldest);
+            self.vacate(*oldest);
         }
     }
 
     /// Drops the guests of an image that is no more.
     pub(crate) fn forget(&self, image: ImageId) {
         for guest in self.idle.forget(image) {
-            self.vacate(guest);
+            self.vacate(*guest);
         }
     }
 
     /// Keeps what any image can use of a guest in its first state.
-    fn vacate(&self, guest: Box<Guest>) {
+    fn vacate(&self, guest: Guest) {
         let Some(new) = guest.vacate() else { return };
         let mut vacant = self.vacant.lock();
         let oldest = (vacant.len() >= VACANT).then(|| vacant.remove(0));
