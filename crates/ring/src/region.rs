@@ -78,8 +78,10 @@ impl Region {
             .map(|part| part.start / page * page..part.end.next_multiple_of(page))
             .collect();
         pages.sort_by_key(|pages| pages.start);
-        let (mut free, end) = (0, self.size.next_multiple_of(page));
-        for pages in pages.iter().chain(&[end..end]) {
+        let end = self.size.next_multiple_of(page);
+        pages.push(end..end);
+        let mut free = 0;
+        for pages in &pages {
             if free < pages.start {
                 let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 // Pages that the kernel does not take back go with the last part.
