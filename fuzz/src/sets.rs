@@ -71,9 +71,11 @@ fn run<W: Word>(call: &Call, base: u64) {
     if call.good {
         put::<W>(&mut memory, at, 0);
     }
-    let Ok((code, sets)) = system_data::collect::<W>(&memory, at, outputs, call.most.into()) else {
+    let Ok((code, found)) = system_data::find::<W>(&memory, at, outputs, call.most.into()) else {
         return;
     };
+    let copy = |data| Bytes::copy_from_slice(&memory.bytes[data]);
+    let sets: Vec<_> = found.into_iter().map(|set| set.with(copy)).collect();
     if code != 0 {
         return assert!(sets.is_empty());
     }

@@ -3,7 +3,7 @@
 //! A probe only looks: it needs no privilege and changes nothing. Those that a running node wants too belong in a crate
 //! below; nothing here knows the command around it.
 
-use confine::{Support, Wall};
+use confine::{Controller, Groups, Support, Wall};
 use node::meminfo;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
@@ -413,64 +413,29 @@ fn seccomp(support: &Support) -> Finding {
     Finding::new("seccomp", state, found, needed_for, remedy)
 }
 
-/// The controllers of cgroup v1 hierarchies, and whether there is a v2 one, from `/proc/self/cgroup`.
-fn cgroup_versions(text: &str) -> (Vec<String>, bool) {
-    let mut first = Vec::new();
-    let mut second = false;
-    for line in text.lines() {
-        match line.split(':').nth(1) {
-            Some("") => second = true,
-            Some(controllers) if !controllers.starts_with("name=") => {
-                first.extend(controllers.split(',').map(str::to_owned));
-            }
-            _ => {}
-        }
-    }
-    first.sort();
-    (first, second)
-}
-
 fn cgroups() -> Finding {
-    let needed_for = "memory and processor limits of native functions (coming)";
-    let remedy = "mount cgroup2 at /sys/fs/cgroup and delegate memory, cpu and pids (systemd: Delegate=yes)";
-    let (first, second) = cgroup_versions(&read("/proc/self/cgroup").unwrap_or_default());
-    let controllers = [
-        "/sys/fs/cgroup/cgroup.controllers",
-        "/sys/fs/cgroup/unified/cgroup.controllers",
-    ]
-    .iter()
-    .find_map(|path| read(path))
-    .unwrap_or_default();
-    let mut found = Vec::new();
-    if !first.is_empty() {
-        found.push(format!("v1 with {}", first.join(" ")));
+    let needed_for =
+        "limits of native functions on memory, processes, cores and time, for all of a request together";
+    let remedy = "run the node as root, or delegate memory, pids and cpu to it (systemd: Delegate=yes, DelegateSubgroup=node)";
+    match Groups::make() {
+        Ok(groups) => {
+            let name = |controllers: &[&Controller]| {
+                let names: Vec<_> = controllers.iter().map(|one| one.name()).collect();
+                names.join(" ")
+            };
+            let (counted, others): (Vec<_>, Vec<_>) =
+                Controller::ALL.iter().partition(|one| groups.counts(**one));
+            let (state, found) = match others.is_empty() {
+                true => (State::Ok, name(&counted)),
+                false => (
+                    State::Limited,
+                    format!("{}, and no {}", name(&counted), name(&others)),
+                ),
+            };
+            Finding::new("cgroups", state, found, needed_for, remedy)
+        }
+        Err(error) => Finding::new("cgroups", State::Missing, error.to_string(), needed_for, remedy),
     }
-    if second {
-        let controllers = if controllers.is_empty() {
-            "no controllers"
-        } else {
-            &controllers
-        };
-        found.push(format!("v2 with {controllers}"));
-    }
-    let has = |wanted: &str| {
-        first.iter().any(|name| name == wanted) || controllers.split(' ').any(|name| name == wanted)
-    };
-    let state = match ["memory", "cpu", "pids"]
-        .iter()
-        .filter(|wanted| has(wanted))
-        .count()
-    {
-        3 => State::Ok,
-        0 => State::Missing,
-        _ => State::Limited,
-    };
-    let found = if found.is_empty() {
-        "none".to_owned()
-    } else {
-        found.join("; ")
-    };
-    Finding::new("cgroups", state, found, needed_for, remedy)
 }
 
 fn kvm() -> Finding {
@@ -578,19 +543,5 @@ mod tests {
         assert_eq!(version("5.15.167.4-microsoft-standard-WSL2"), Some((5, 15)));
         assert_eq!(version("7.0"), Some((7, 0)));
         assert_eq!(version("unknown"), None);
-    }
-
-    #[test]
-    fn both_cgroup_versions_are_seen() {
-        let text = "5:cpu,cpuacct:/a\n4:memory:/b\n1:name=systemd:/c\n0::/d\n";
-        assert_eq!(
-            cgroup_versions(text),
-            (
-                vec!["cpu".to_owned(), "cpuacct".to_owned(), "memory".to_owned()],
-                true
-            )
-        );
-        assert_eq!(cgroup_versions("0::/x"), (Vec::new(), true));
-        assert_eq!(cgroup_versions(""), (Vec::new(), false));
     }
 }

@@ -33,10 +33,11 @@ pub enum Controller {
 }
 
 impl Controller {
-    const ALL: [Self; 4] = [Self::Memory, Self::Processes, Self::Cores, Self::Time];
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Memory, Self::Processes, Self::Cores, Self::Time];
 
     /// The kernel's name, of version 1.
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Processes => "pids",

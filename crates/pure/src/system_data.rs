@@ -323,18 +323,6 @@ impl Found {
     }
 }
 
-/// Copies what [`find`] finds.
-pub fn collect<W: Word>(
-    memory: &Memory<'_>,
-    at: u64,
-    outputs: &[String],
-    most: u64,
-) -> Result<(i32, Vec<Set>), BadOutputs> {
-    let (code, found) = find::<W>(memory, at, outputs, most)?;
-    let copy = |data| Bytes::copy_from_slice(&memory.bytes[data]);
-    Ok((code, found.into_iter().map(|set| set.with(copy)).collect()))
-}
-
 /// What the guest has left of the structure at `at`: its exit code, and its outputs if that is 0. Their data have at most `most` bytes in all,
 /// and may lie in each other.
 pub fn find<W: Word>(

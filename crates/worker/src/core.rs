@@ -215,7 +215,6 @@ impl<F: Front> Core<F> {
         self.receive(begun, unseen);
         let now = self.run();
         self.flush(now);
-        self.spent = None;
         if self.front_expires.is_none_or(|at| at <= now) {
             self.front_expires = self.front.expire(&self.poller, now);
         }
@@ -238,6 +237,7 @@ impl<F: Front> Core<F> {
             unseen: Duration::ZERO,
         };
         self.front.flush(&self.poller, &mut intake);
+        self.spent = None;
     }
 
     /// What the last wait found may have come so long before now: since the last look at all there was. Where nothing else was to

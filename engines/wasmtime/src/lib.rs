@@ -37,10 +37,10 @@ use pool::Pool;
 pub use room::{Footprint, Kept, address_space};
 use std::{
     borrow::Cow,
-    fs,
+    fs::{self, File},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    mem,
-    os::fd::AsRawFd as _,
+    io, mem,
+    os::{fd::AsRawFd as _, unix::fs::FileExt as _},
     sync::{Arc, atomic::AtomicU64},
 };
 use wasmtime::{
@@ -271,6 +271,18 @@ impl Wasmtime {
     }
 }
 
+/// The flag of components among those of Wasmtime's ELF files (`wasmtime_environ::obj`).
+const EF_WASMTIME_COMPONENT: u32 = 1 << 1;
+
+/// Whether an artefact is a component's. `Engine::detect_precompiled_file` would open the file once more, and read all its
+/// sections' headers.
+fn is_component(artefact: &File) -> io::Result<bool> {
+    // Where the header of a 64-bit ELF file has its flags.
+    let mut flags = [0; 4];
+    artefact.read_exact_at(&mut flags, 48)?;
+    Ok(u32::from_le_bytes(flags) & EF_WASMTIME_COMPONENT != 0)
+}
+
 impl Engine for Wasmtime {
     fn name(&self) -> &'static str {
         self.layout.name()
@@ -286,10 +298,9 @@ impl Engine for Wasmtime {
 
     fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
         let refused = |error: wasmtime::Error| PrepareError::Artefact(format!("{error:#}"));
-        // Wasmtime looks at a file's kind, and takes a component's, by its path only: this one leads to the descriptor's.
-        let path = format!("/proc/self/fd/{}", artefact.file.as_raw_fd());
-        let kind = wasmtime::Engine::detect_precompiled_file(&path).map_err(refused)?;
-        if kind == Some(Precompiled::Component) {
+        if is_component(&artefact.file).map_err(|error| refused(error.into()))? {
+            // Wasmtime takes a component's file by its path only: this one leads to the descriptor's.
+            let path = format!("/proc/self/fd/{}", artefact.file.as_raw_fd());
             return Ok(Arc::new(self.load_component(&path).map_err(refused)?.remember()));
         }
         // SAFETY: `Artefact` promises that the file is what an engine of this fingerprint compiled: its content was

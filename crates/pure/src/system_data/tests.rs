@@ -79,6 +79,18 @@ fn place_any(
     }
 }
 
+/// What [`find`] finds, copied.
+fn collect<W: Word>(
+    memory: &Memory<'_>,
+    at: u64,
+    outputs: &[String],
+    most: u64,
+) -> Result<(i32, Vec<Set>), BadOutputs> {
+    let (code, found) = find::<W>(memory, at, outputs, most)?;
+    let copy = |data| Bytes::copy_from_slice(&memory.bytes[data]);
+    Ok((code, found.into_iter().map(|set| set.with(copy)).collect()))
+}
+
 fn collect_any(
     memory: &Memory<'_>,
     wide: bool,
