@@ -119,7 +119,7 @@ impl Sandbox for Call {
             Protocol::Raw { content_type } | Protocol::Pure { content_type, .. } => {
                 vec![("content-type".into(), content_type.clone())]
             }
-            Protocol::Cgi => Vec::new(),
+            Protocol::Cgi | Protocol::Lambda { .. } => Vec::new(),
         };
         self.input.response.head(ResponseHead { status: 200, headers });
         self.input.response.body(answer);

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+import test_python
 import test_tenants
 import test_triggers
 from harness import PATIENCE, ROOT, Application, Node, Wire, certificate, cli, eventually, get, guest
@@ -98,6 +99,7 @@ class Shop:
         "collage": ("grow", {"memory": "8MiB"}),
         "label": ("ping", {"protocol": "cgi"}),
         "join": ("pure", {"protocol": "pure", "input_sets": ["a", "b"]}),
+        "greet": test_python.function("def handler(event, context):\n    return event['name']"),
         "wait": ("sleep", {"timeout": "50ms"}),
         "render": ("spin", {"cpu_time": "50ms"}),
         "print": ("endless", {"response_body": "1MiB"}),
@@ -214,6 +216,7 @@ PROVOKED = {
     "function-trap": lambda s: s.app.call("crop"),
     "function-stack-overflow": lambda s: s.app.call("tree"),
     "function-out-of-memory": lambda s: s.app.call("collage"),
+    "function-raised": lambda s: s.app.call("greet", b"{}"),
     "function-bad-input": lambda s: s.app.call(
         "join", b'--x\r\nContent-Disposition: form-data; name="c/i"\r\n\r\n\r\n--x--\r\n', headers={"Content-Type": "multipart/form-data; boundary=x"}
     ),

@@ -14,6 +14,7 @@ mod codes;
 mod commands;
 mod failure;
 mod output;
+mod package;
 mod plan;
 mod probe;
 mod project;

@@ -1,6 +1,6 @@
 //! A folder with a manifest, as `deploy`, `build` and `up` use it.
 
-use crate::failure::Failure;
+use crate::{failure::Failure, package};
 use contract::{Digest, Name};
 use manifest::Manifest;
 use sha2::{Digest as _, Sha256};
@@ -65,6 +65,10 @@ impl Project {
     /// Reads the code of all functions.
     pub(crate) fn code<'a>(&self, manifest: &'a Manifest) -> Result<Code<'a>, Failure> {
         let read = |(name, function): (&'a Name, &'a manifest::Function)| {
+            if function.handler.is_some() {
+                let bytes = package::package(&self.folder, name.as_str(), function)?;
+                return Ok((name, (Digest(Sha256::digest(&bytes).into()), bytes)));
+            }
             let path = self.folder.join(&function.source);
             let bytes = fs::read(&path).map_err(|error| {
                 let hint = match (&function.build, error.kind()) {

@@ -577,6 +577,7 @@ fn confinement(time: Duration, threads: u64, programs: Option<Programs>) -> Conf
     let scratch = env::var_os("TMPDIR").filter(|_| programs.is_some());
     let Programs { read, execute } = programs.unwrap_or_default();
     Confinement {
+        placed: Vec::new(),
         read,
         execute,
         limits: Limits {

@@ -12,6 +12,16 @@
 //! | mounts, ipc, processes | an empty root with what is granted | a copy, with an empty folder of its own; queues; only its own processes |
 //! | limits | of size, memory, time, files | of threads |
 //! | capabilities, Landlock, seccomp | | none; what is granted; what such a guest needs |
+//!
+//! # Interpreters
+//!
+//! What takes long to start may be started once, and forked for each guest from then on. Such an interpreter runs a function's own code, so it is
+//! not the zygote, but the zygote's child ([`Guests::Interpreter`]): in the zygote's user namespace, with none of its capabilities, and in a process
+//! namespace whose first process is ours ([`Cell::settle`]). It forks guests into namespaces of their own, and as the zygote's children (`clone` with
+//! `CLONE_PARENT`, the only way to namespaces that its filter leaves it); the zygote gives each what takes a capability ([`Cell::furnish`]), and
+//! learns of its end. What an interpreter does to its guests is between a function and itself; all else stands between it and others that stands
+//! between a guest and others, but for one: its Landlock leaves it, and them, all of its file system to write to, and that this is
+//! read-only but for the folder of its own is the business of mounts alone.
 
 use crate::{
     ConfineError, Confinement, Folder, Instruction, Processes, Report, Wall, bpf, capability,
@@ -31,11 +41,15 @@ use rustix::{
         DumpableBehavior, PidfdFlags, Resource, getgid, getpid, getppid, getuid, pidfd_open,
         set_dumpable_behavior,
     },
+    thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 use std::{
     ffi::CString,
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::PathBuf,
     time::Duration,
 };
@@ -50,6 +64,20 @@ pub enum Guests {
         /// A folder that each guest has for itself: an empty file system in memory of so many bytes, which goes with the guest.
         scratch: Option<(PathBuf, u64)>,
     },
+    /// Be forked from a program that the zygote has started, and that runs their function's code already. See the module.
+    Interpreter {
+        /// As above; the program has one, too.
+        scratch: Option<(PathBuf, u64)>,
+    },
+}
+
+impl Guests {
+    fn scratch(&self) -> Option<&(PathBuf, u64)> {
+        match self {
+            Self::Pure => None,
+            Self::Programs { scratch } | Self::Interpreter { scratch } => scratch.as_ref(),
+        }
+    }
 }
 
 /// What is left to put up for each child of a zygote. See the module.
@@ -69,6 +97,8 @@ pub struct Cell {
     scratch: Option<(CString, CString)>,
     /// The same.
     own: Vec<Folder>,
+    /// The zygote's own mounts, to come back to.
+    mounts: OwnedFd,
 }
 
 /// The namespaces that each child has for itself.
@@ -92,13 +122,10 @@ impl Confinement {
         let _ = limit::close_on_exec();
         self.processes = match guests {
             Guests::Pure => Processes::None,
-            Guests::Programs { .. } => Processes::Children,
+            Guests::Programs { .. } | Guests::Interpreter { .. } => Processes::Children,
         };
         let given = self.write.clone();
-        if let Guests::Programs {
-            scratch: Some((path, _)),
-        } = &guests
-        {
+        if let Some((path, _)) = guests.scratch() {
             self.write.push(Folder {
                 path: path.clone(),
                 in_memory: Some(0),
@@ -123,6 +150,7 @@ impl Confinement {
         let filter = match guests {
             Guests::Pure => filter::leave(),
             Guests::Programs { .. } => filter::build(self.processes, true),
+            Guests::Interpreter { .. } => filter::interpreter(OWN),
         };
         let filter = filter.map_err(missing(Wall::Calls))?;
         capability::no_new().map_err(missing(Wall::Capabilities))?;
@@ -134,16 +162,26 @@ impl Confinement {
         let zygote = pidfd_open(getpid(), PidfdFlags::empty())
             .map_err(|error| missing(Wall::Processes)(error.into()))?;
         let (user, group) = (getuid().as_raw(), getgid().as_raw());
-        let scratch = match &guests {
-            Guests::Programs {
-                scratch: Some((path, bytes)),
-            } => {
-                let path = CString::new(path.as_os_str().as_bytes());
-                let options = CString::new(format!("mode=700,size={bytes},nr_inodes=4096"));
-                path.ok().zip(options.ok())
-            }
-            _ => None,
+        let scratch = guests.scratch().and_then(|(path, bytes)| {
+            let path = CString::new(path.as_os_str().as_bytes());
+            let options = CString::new(format!("mode=700,size={bytes},nr_inodes=4096"));
+            path.ok().zip(options.ok())
+        });
+        let own = match guests {
+            // What is mounted for a guest later lies beneath the root, and beneath nothing else that there is already.
+            Guests::Interpreter { .. } => vec![Folder {
+                path: "/".into(),
+                in_memory: Some(0),
+            }],
+            _ => self.write.split_off(given.len()),
         };
+        let mounts = openat(
+            &processes,
+            "self/ns/mnt",
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|error| missing(Wall::Mounts)(error.into()))?;
         Ok(Cell {
             fence,
             filter,
@@ -157,7 +195,8 @@ impl Confinement {
                 ("self/gid_map", format!("{group} {group} 1")),
             ],
             scratch,
-            own: self.write.split_off(given.len()),
+            own,
+            mounts,
             guests,
         })
     }
@@ -168,8 +207,12 @@ impl Cell {
     ///
     /// This process must have one thread. The guest ends with it.
     pub fn fork(&self) -> io::Result<Option<libc::pid_t>> {
+        let own = match self.guests {
+            Guests::Interpreter { .. } => libc::CLONE_NEWIPC | libc::CLONE_NEWNS,
+            Guests::Pure | Guests::Programs { .. } => OWN,
+        };
         // SAFETY: without a stack of its own and without shared memory this is a fork; the process has one thread, so no lock is held by another.
-        let child = unsafe { libc::syscall(libc::SYS_clone, OWN | libc::SIGCHLD, 0, 0, 0, 0) };
+        let child = unsafe { libc::syscall(libc::SYS_clone, own | libc::SIGCHLD, 0, 0, 0, 0) };
         check(child)?;
         Ok((child != 0).then_some(child as libc::pid_t))
     }
@@ -198,35 +241,83 @@ impl Cell {
                 write(file, text.as_bytes())?;
             }
         }
-        if let Some((path, options)) = &self.scratch {
-            let unused = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-            let kind = c"tmpfs";
-            // SAFETY: each pointer is that of a string that ends with a zero and outlives the call.
-            check(unsafe {
-                libc::mount(
-                    kind.as_ptr(),
-                    path.as_ptr(),
-                    kind.as_ptr(),
-                    unused,
-                    options.as_ptr().cast(),
-                )
-                .into()
-            })?;
-        }
+        self.mount_scratch()?;
         last()?;
         capability::drop_now()?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         self.fence.try_clone()?.put_up(&self.own)?;
-        limit::lower(Resource::Nproc, self.threads)?;
-        if let Some(time) = self.processor {
-            limit::lower(Resource::Cpu, seconds(time))?;
+        // An interpreter's would be those of all of its guests together.
+        if !matches!(self.guests, Guests::Interpreter { .. }) {
+            limit::lower(Resource::Nproc, self.threads)?;
+            if let Some(time) = self.processor {
+                limit::lower(Resource::Cpu, seconds(time))?;
+            }
         }
         // Who ended before this guest has asked to end with it does not end it. It is asked last: at first the kernel may be about it.
         self.check_zygote()?;
-        if let Guests::Programs { .. } = self.guests {
+        if self.guests != Guests::Pure {
             bpf::apply(&self.filter)?;
         }
         Ok(())
+    }
+
+    fn mount_scratch(&self) -> io::Result<()> {
+        let Some((path, options)) = &self.scratch else {
+            return Ok(());
+        };
+        let unused = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        let kind = c"tmpfs";
+        // SAFETY: each pointer is that of a string that ends with a zero and outlives the call.
+        let mounted = unsafe {
+            libc::mount(
+                kind.as_ptr(),
+                path.as_ptr(),
+                kind.as_ptr(),
+                unused,
+                options.as_ptr().cast(),
+            )
+        };
+        check(mounted.into())
+    }
+
+    /// In the zygote of an interpreter, before that is forked: has all that it forks from now on be in a process namespace of their own. The first
+    /// process there does nothing but to end with this zygote, and they with it.
+    pub fn settle(&self) -> io::Result<()> {
+        namespace::unshare(libc::CLONE_NEWPID)?;
+        // SAFETY: this process has one thread, so the child has no lock that another would have to give back.
+        let first = unsafe { libc::fork() };
+        check(first.into())?;
+        if first > 0 {
+            return Ok(());
+        }
+        let _ = namespace::die_with_parent();
+        if self.check_zygote().is_ok() && capability::drop_now().is_ok() {
+            // SAFETY: nothing here uses a descriptor any more. Who is left behind by others is the kernel's to bury.
+            unsafe {
+                libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0);
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        // SAFETY: it ends this process, in which nothing has to be done before.
+        unsafe { libc::_exit(1) }
+    }
+
+    /// In the zygote: gives a guest that its interpreter has forked a folder of its own.
+    pub fn furnish(&self, guest: libc::pid_t) -> io::Result<()> {
+        let path = format!("{guest}/ns/mnt");
+        let theirs = openat(
+            &self.processes,
+            path,
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        move_into_link_name_space(theirs.as_fd(), Some(LinkNameSpaceType::Mount))?;
+        let mounted = self.mount_scratch();
+        move_into_link_name_space(self.mounts.as_fd(), Some(LinkNameSpaceType::Mount))?;
+        mounted
     }
 
     /// In a guest: fails if its zygote has ended.

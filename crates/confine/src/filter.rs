@@ -152,6 +152,47 @@ const PROGRAMS: &[c_long] = &[
     libc::SYS_vfork,
 ];
 
+/// What Python, its standard library and its common extensions need beyond that: event loops, pipes between threads and children, and to
+/// have less than they have.
+const INTERPRETER: &[c_long] = &[
+    libc::SYS_capset,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_eventfd2,
+    libc::SYS_getgroups,
+    libc::SYS_getpgid,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_getsid,
+    libc::SYS_linkat,
+    libc::SYS_memfd_create,
+    libc::SYS_pselect6,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsid,
+    libc::SYS_setpgid,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_getpgrp,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_pause,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_select,
+];
+
 /// Everywhere the same; not in `libc` for each processor.
 const FCHMODAT2: c_long = 452;
 
@@ -214,6 +255,9 @@ const HOSTILE: &[c_long] = &[
 /// Asks for an auxiliary vector; not in `libc` yet.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
+/// Asks where the kernel clears a thread's number; not in `libc` yet.
+const PR_GET_TID_ADDRESS: u64 = 40;
+
 /// Every flag of `clone` that makes a namespace.
 const NAMESPACES: u64 = (libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWIPC
@@ -234,6 +278,31 @@ pub(crate) fn build(processes: Processes, own_processes: bool) -> io::Result<Vec
     let no_such_call = Rule::Always(Answer::Refuse(libc::ENOSYS));
     rules.extend(NEWER.iter().map(|call| (*call, no_such_call.clone())));
     rules.extend(HOSTILE.iter().map(|call| (*call, Rule::Always(Answer::Kill))));
+    bpf::program(&rules, Answer::Refuse(libc::EPERM))
+}
+
+/// What runs a function in Python, and forks it for each request, into these namespaces: what programs may do, and what comes with Python.
+pub(crate) fn interpreter(own: libc::c_int) -> io::Result<Vec<sock_filter>> {
+    let mut rules = allowed(Processes::Children, true);
+    let no_such_call = Rule::Always(Answer::Refuse(libc::ENOSYS));
+    rules.extend(NEWER.iter().map(|call| (*call, no_such_call.clone())));
+    rules.extend(HOSTILE.iter().map(|call| (*call, Rule::Always(Answer::Kill))));
+    rules.extend(
+        INTERPRETER
+            .iter()
+            .map(|call| (*call, Rule::Always(Answer::Allow))),
+    );
+    let own = own | libc::CLONE_PARENT | libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
+    let clone = vec![vec![masked(0, NAMESPACES, 0)], vec![equal(0, own as u64)]];
+    rules.insert(libc::SYS_clone, Rule::If(clone));
+    let local = vec![equal(0, libc::AF_UNIX as u64)];
+    rules.insert(libc::SYS_socketpair, Rule::If(vec![local]));
+    if let Some(Rule::If(options)) = rules.get_mut(&libc::SYS_prctl) {
+        options
+            .extend([PR_GET_TID_ADDRESS, libc::PR_SET_PDEATHSIG as u64].map(|option| vec![equal(0, option)]));
+    }
+    let stricter = vec![equal(0, libc::SECCOMP_SET_MODE_FILTER.into()), equal(1, 0)];
+    rules.insert(libc::SYS_seccomp, Rule::If(vec![stricter]));
     bpf::program(&rules, Answer::Refuse(libc::EPERM))
 }
 

@@ -15,7 +15,7 @@
 //!   them when a program is started; the process that stays outside closes its copies, and in the one inside all are closed when
 //!   [`Confinement::enter`] returns.
 
-use crate::{Confinement, NOTHING, Processes};
+use crate::{Confinement, NOTHING, Placed, Processes};
 use rustix::{
     fs::{FileType, Mode, OFlags, fstat, open, openat, readlinkat},
     io::Errno,
@@ -52,6 +52,8 @@ pub(crate) struct Granted {
     pub(crate) access: Access,
     pub(crate) file: OwnedFd,
     pub(crate) is_folder: bool,
+    /// Where it was found, if it is to be found elsewhere from now on.
+    pub(crate) from: Option<PathBuf>,
 }
 
 /// All that may be used.
@@ -81,6 +83,18 @@ impl Grants {
         let root = open("/", WHERE, Mode::empty())?;
         for (path, access) in writes.chain(nothing).chain(reads).chain(executes) {
             grants.add(&root, path, access)?;
+        }
+        for Placed { path, at } in &confinement.placed {
+            let mut found = Self::default();
+            found.add(&root, path, Access::Execute)?;
+            // The links that led there lead nowhere in the new place.
+            grants
+                .granted
+                .extend(found.granted.into_iter().map(|granted| Granted {
+                    from: Some(granted.path),
+                    path: at.clone(),
+                    ..granted
+                }));
         }
         Ok(grants)
     }
@@ -128,6 +142,7 @@ impl Grants {
             access,
             is_folder: kind(&file)? == FileType::Directory,
             file,
+            from: None,
         });
         Ok(())
     }
@@ -181,6 +196,28 @@ mod tests {
             let grants = read(path(name));
             assert!(grants.granted.is_empty() && grants.links.is_empty(), "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_placed_elsewhere_is_found_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        fs::create_dir(base.join("one")).unwrap();
+        symlink("one", base.join("link")).unwrap();
+        let grants = Grants::find(&Confinement {
+            placed: vec![Placed {
+                path: base.join("link"),
+                at: "/var/task".into(),
+            }],
+            ..Confinement::default()
+        })
+        .unwrap();
+        let [granted] = &grants.granted[..] else {
+            panic!("{grants:?}")
+        };
+        assert_eq!(granted.path, Path::new("/var/task"));
+        assert_eq!(granted.from.as_deref(), Some(base.join("one").as_path()));
+        assert!(granted.is_folder && grants.links.is_empty());
     }
 
     #[test]

@@ -305,6 +305,14 @@ pub fn go_in(doors: &[impl AsFd]) -> io::Result<()> {
     Ok(())
 }
 
+/// Another process goes into the group of these doors, with all that it will start.
+pub fn put_in(doors: &[impl AsFd], process: i32) -> io::Result<()> {
+    for door in doors {
+        File::from(door.as_fd().try_clone_to_owned()?).write_all(process.to_string().as_bytes())?;
+    }
+    Ok(())
+}
+
 fn make(folder: &Path) -> io::Result<()> {
     fs::create_dir(folder).map_err(|error| {
         let text = format!("the control group {} cannot be made: {error}", folder.display());

@@ -57,7 +57,7 @@ mod probe;
 mod root;
 
 pub use cell::{Cell, Guests};
-pub use group::{Controller, Group, GroupLimits, Groups, go_in};
+pub use group::{Controller, Group, GroupLimits, Groups, go_in, put_in};
 pub use libc::sock_filter as Instruction;
 pub use limit::{Limits, give_way};
 pub use probe::Support;
@@ -77,6 +77,8 @@ pub struct Confinement {
     pub execute: Vec<PathBuf>,
     /// Folders that may be written to. Nothing in them can be run.
     pub write: Vec<Folder>,
+    /// Files and folders that are found elsewhere than they are, to be read and run.
+    pub placed: Vec<Placed>,
     /// Whether it may start programs.
     pub processes: Processes,
     /// What it may use of the host, and each program that it starts.
@@ -92,6 +94,15 @@ pub struct Programs {
     pub read: Vec<PathBuf>,
     /// Themselves, and what loads them.
     pub execute: Vec<PathBuf>,
+}
+
+/// A file or folder that a process finds in another place. Only [`Wall::Mounts`] can do that: without it, it is where it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Where it is found.
+    pub at: PathBuf,
 }
 
 /// A folder that is private to one process: its maker's, who removes it in the end.

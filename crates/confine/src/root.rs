@@ -59,6 +59,8 @@ struct Clone {
 /// A root that this process is about to get.
 pub(crate) struct NewRoot {
     plan: Plan,
+    /// Of places that hold what is elsewhere now: where.
+    from: BTreeMap<PathBuf, PathBuf>,
     /// What could be cloned before the process gave its identity up.
     clones: Option<Vec<Clone>>,
 }
@@ -75,7 +77,10 @@ impl NewRoot {
                 Ok((granted.is_folder, clone_tree(granted.file.as_fd(), c"")?))
             })
         });
+        let from = grants.granted.iter();
+        let from = from.filter_map(|granted| Some((granted.path.clone(), granted.from.clone()?)));
         Self {
+            from: from.collect(),
             plan,
             // A root without capabilities is refused, and has a second try in its namespace.
             clones: clones.and_then(Result::ok),
@@ -84,13 +89,18 @@ impl NewRoot {
 
     /// Exchanges the root of this process's mount namespace.
     pub(crate) fn enter(self) -> io::Result<()> {
-        let Self { plan, clones: early } = self;
+        let Self {
+            plan,
+            from,
+            clones: early,
+        } = self;
         // Nothing that is mounted here is seen elsewhere, nor the other way round.
         mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, None)?;
         // While the old root can still be seen.
         let clones = early.map_or_else(
             || {
                 clones(&plan, |path| {
+                    let path = from.get(path).map_or(path, PathBuf::as_path);
                     let name = CString::new(path.as_os_str().as_bytes())?;
                     Ok((path.is_dir(), clone_tree(CWD, &name)?))
                 })

@@ -44,6 +44,8 @@ pub enum CodeKind {
     PureWasm,
     /// An executable of this kind of host: ELF.
     Native,
+    /// A deployment package of AWS Lambda for Python: a ZIP file.
+    Python,
 }
 
 impl CodeKind {
@@ -51,6 +53,8 @@ impl CodeKind {
     pub fn of(bytes: &[u8]) -> Self {
         if bytes.starts_with(b"\x7fELF") {
             Self::Native
+        } else if bytes.starts_with(b"PK\x03\x04") {
+            Self::Python
         } else {
             Self::Wasm
         }
@@ -63,6 +67,7 @@ impl fmt::Display for CodeKind {
             Self::Wasm => "WebAssembly",
             Self::PureWasm => "WebAssembly of a pure function",
             Self::Native => "a native executable",
+            Self::Python => "a package of Python",
         })
     }
 }

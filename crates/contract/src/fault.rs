@@ -1,6 +1,7 @@
 //! How a function fails.
 
 use crate::ByteSize;
+use bytes::Bytes;
 use std::time::Duration;
 
 /// A fault of the function: its owner must mend it. Overload is a [`crate::Refusal`], the platform's own failures
@@ -30,6 +31,16 @@ pub enum Fault {
         limit: ByteSize,
         /// How it failed.
         reason: String,
+    },
+    /// Its handler failed and said how, or could not be found.
+    #[error("the function failed: {kind}: {message}")]
+    Raised {
+        /// What kind of failure it is, in its own words or those of AWS Lambda's runtimes.
+        kind: String,
+        /// What it says about it.
+        message: String,
+        /// All of it, as AWS Lambda would answer: `errorMessage`, `errorType`, `stackTrace`, `requestId` in JSON.
+        document: Bytes,
     },
     /// The request is not what it takes: whoever sent it is to mend it.
     #[error("the request is not what the function takes: {reason}")]
@@ -71,6 +82,7 @@ impl Fault {
             Self::Trap { .. } => "function-trap",
             Self::StackOverflow => "function-stack-overflow",
             Self::OutOfMemory { .. } => "function-out-of-memory",
+            Self::Raised { .. } => "function-raised",
             Self::BadInput { .. } => "function-bad-input",
             Self::OutputTooLarge { .. } => "limit-response-body",
             Self::Timeout { .. } => "limit-timeout",

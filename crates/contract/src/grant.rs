@@ -94,6 +94,11 @@ pub enum Protocol {
     },
     /// It begins with header lines and an empty line (RFC 3875, section 6).
     Cgi,
+    /// It is a handler of AWS Lambda's: events in JSON in, what it returns out.
+    Lambda {
+        /// `MODULE.FUNCTION` in its package.
+        handler: String,
+    },
     /// The function is pure: it gets sets of items, gives back others, and sees nothing else.
     Pure {
         /// Names of the sets that it gets, each once.

@@ -63,13 +63,15 @@ impl Problem {
             Fault::StackOverflow => (502, "look for unbounded recursion or very large local variables"),
             Fault::BadInput { .. } => (
                 400,
-                "send one body for the function's first input set, or a form (`multipart/form-data`) with a part `SET/ITEM` for each item",
+                "a pure function takes one body for its first input set, or a form (`multipart/form-data`) with a part `SET/ITEM` for each item; a \
+                 handler takes an event in JSON",
             ),
             Fault::BadOutput { .. } => (
                 502,
                 "a command with `protocol = \"cgi\"` begins its output with header lines and an empty line; an HTTP handler sets \
                  a response, and writes its body to the end; a pure function leaves items in its output sets and nothing else",
             ),
+            Fault::Raised { .. } => (502, "see its stack trace and output with `millpond logs`"),
             Fault::Exit { .. } | Fault::Trap { .. } => (502, "see its output with `millpond logs`"),
         };
         Self::new(status, fault.code(), fault.to_string(), hint)

@@ -8,11 +8,13 @@
 //! - [`rejection`]: why a function was not invoked, as an error of the API.
 //! - [`outcome`]: what an invocation came to: a payload, or a function error, and the tail of its log.
 //! - [`event_stream`]: the framing of streamed responses.
+//! - [`http`]: requests of HTTP as events, and answers to these as responses.
 //! - [`signature`]: who sent a request, where that matters.
 
 #![forbid(unsafe_code)]
 
 mod event_stream;
+pub mod http;
 mod outcome;
 mod rejection;
 mod request;

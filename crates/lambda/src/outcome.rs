@@ -28,7 +28,7 @@ pub struct Outcome<'a> {
 #[derive(Serialize)]
 struct FunctionError {
     #[serde(rename = "errorType")]
-    kind: &'static str,
+    kind: String,
     #[serde(rename = "errorMessage")]
     message: String,
 }
@@ -43,6 +43,7 @@ impl Outcome<'_> {
     pub fn payload(&self) -> Vec<u8> {
         match self.result {
             Ok(pieces) => pieces.concat(),
+            Err(Fault::Raised { document, .. }) => document.to_vec(),
             // It has only texts.
             Err(fault) => serde_json::to_vec(&error(fault, self.id)).unwrap_or_default(),
         }
@@ -82,6 +83,12 @@ impl Outcome<'_> {
 }
 
 fn error(fault: &Fault, id: RequestId) -> FunctionError {
+    if let Fault::Raised { kind, message, .. } = fault {
+        return FunctionError {
+            kind: kind.clone(),
+            message: message.clone(),
+        };
+    }
     let kind = match fault {
         Fault::Timeout { .. } | Fault::CpuTime { .. } => "Sandbox.Timedout",
         Fault::OutOfMemory { .. } => "Runtime.OutOfMemory",
@@ -95,7 +102,7 @@ fn error(fault: &Fault, id: RequestId) -> FunctionError {
         other => other.to_string(),
     };
     FunctionError {
-        kind,
+        kind: kind.to_owned(),
         message: format!("RequestId: {} Error: {what}", request_uuid(id)),
     }
 }

@@ -37,9 +37,19 @@ pub struct Application {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Function {
-    /// Path of the code, relative to the manifest: a WebAssembly module of WASI 0.1, or a component of WASI 0.2.
+    /// Path of the code, relative to the manifest: a WebAssembly module of WASI 0.1, a component of WASI 0.2, a native executable; or, with
+    /// `handler`, a file of Python, a folder, or a ZIP file.
     #[schemars(length(min = 1), extend("examples" = ["build/resize.wasm"]))]
     pub source: String,
+    /// The function is a handler of AWS Lambda's, in Python: `MODULE.FUNCTION`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 3), extend("examples" = ["app.handler"]))]
+    pub handler: Option<String>,
+    /// Path of a file that names what a function in Python requires, for pip, relative to the manifest. What that comes to is written down
+    /// beside it, with digests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1), extend("examples" = ["requirements.txt"]))]
+    pub requirements: Option<String>,
     /// What isolates the function.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(extend("default" = "auto"))]
@@ -166,7 +176,7 @@ pub enum Engine {
     /// The same without a check of every access: what lies outside the memory is read as zeros, and traps when it is written.
     #[serde(rename = "rwasm-mask")]
     RwasmMask,
-    /// A process of its own for each request: native executables.
+    /// A process of its own for each request: native executables, and functions in Python.
     Process,
 }
 
@@ -407,6 +417,11 @@ impl Function {
 
     /// How standard output becomes a response.
     pub fn protocol(&self) -> contract::Protocol {
+        if let Some(handler) = &self.handler {
+            return contract::Protocol::Lambda {
+                handler: handler.clone(),
+            };
+        }
         match self.protocol {
             Protocol::Raw => contract::Protocol::Raw {
                 content_type: self

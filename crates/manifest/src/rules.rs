@@ -3,7 +3,7 @@
 use crate::{
     Diagnostic, Manifest, Protocol,
     diagnostic::Diagnostics,
-    model::{Function, HttpGrant, HttpTrigger, ScheduleTrigger},
+    model::{Engine, Function, HttpGrant, HttpTrigger, ScheduleTrigger},
     reader::{Spans, join, nearest, nth},
 };
 use contract::{format_duration, is_reserved_variable, parse_duration};
@@ -77,6 +77,7 @@ impl Rules<'_> {
                 self.check("bad-content-type", &path, media_type(content_type));
             }
         }
+        self.handler(function, at);
         self.sets(function, at);
         if let (Some(most), Some(memory)) = (function.engine.most_memory(), function.memory)
             && memory > most
@@ -125,6 +126,45 @@ impl Rules<'_> {
                 &join(&nth(&join(&grants, "s3"), i), "bucket"),
                 bucket(&grant.bucket),
             );
+        }
+    }
+
+    /// A handler, and what it cannot have beside it.
+    fn handler(&mut self, function: &Function, at: &str) {
+        let Some(handler) = &function.handler else {
+            if function.requirements.is_some() {
+                let help = "remove it, or name the function's `handler`";
+                let path = join(at, "requirements");
+                self.check(
+                    "contradiction",
+                    &path,
+                    broken("is of functions in Python, and this is none", help),
+                );
+            }
+            return;
+        };
+        let is_name = handler.rsplit_once('.').is_some_and(|(module, function)| {
+            let plain =
+                |text: &str| !text.is_empty() && !text.contains(char::is_whitespace) && !text.contains('\0');
+            plain(module) && plain(function)
+        });
+        if !is_name {
+            let help = "write MODULE.FUNCTION, for example app.handler";
+            self.check(
+                "bad-handler",
+                &join(at, "handler"),
+                broken("is no name of a function in a module", help),
+            );
+        }
+        if function.protocol != Protocol::Raw {
+            let help = "remove it, or remove `handler`";
+            let reason = "is set beside `handler`, whose requests are events";
+            self.check("contradiction", &join(at, "protocol"), broken(reason, help));
+        }
+        if !matches!(function.engine, Engine::Auto | Engine::Process) {
+            let help = "remove it, or write \"process\"";
+            let reason = "runs no functions in Python";
+            self.check("contradiction", &join(at, "engine"), broken(reason, help));
         }
     }
 

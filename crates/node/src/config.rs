@@ -158,8 +158,11 @@ pub struct RwasmOptions {
 pub struct ProcessOptions {
     /// Sandboxes that may be alive at once.
     pub sandboxes: u32,
-    /// Zygotes that wait for requests: each is a process, for a version of a function.
+    /// Zygotes that wait for requests: each is a process, for a version of a function, and two for one in Python.
     pub zygotes: u32,
+    /// The interpreter of functions in Python; without one, the python3 that is on the path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub python: Option<PathBuf>,
 }
 
 impl Default for ProcessOptions {
@@ -168,6 +171,7 @@ impl Default for ProcessOptions {
         Self {
             sandboxes: default.sandboxes,
             zygotes: default.zygotes,
+            python: None,
         }
     }
 }

@@ -4,13 +4,13 @@ use crate::{Config, Error, Room, limits};
 use confine::Programs;
 use contract::{ByteSize, Engine, PrepareError};
 use engine_aot::Aot;
-use engine_process::Process;
+use engine_process::{Process, Python, PythonOptions};
 use engine_rwasm::Rwasm;
 use engine_wasmtime::{Layout, OnDemand, Wasmtime};
 use registry::Tiers;
 use std::{
     ffi::OsString,
-    io,
+    fs, io,
     path::Path,
     process::ExitCode,
     sync::{
@@ -140,6 +140,7 @@ pub(crate) fn engines(
             let options = engine_process::Options {
                 sandboxes: config.process.sandboxes,
                 zygotes: config.process.zygotes,
+                python: python_here(config),
                 ..engine_process::Options::default()
             };
             let process = Process::new(&options).map_err(failed("process"))?;
@@ -153,6 +154,39 @@ pub(crate) fn engines(
             .map(|(engine, arguments)| of_programs(engine, arguments)),
     );
     Ok(Engines { all, tiers })
+}
+
+/// What functions in Python need: an interpreter of the host's, and the runtime, which is unpacked here.
+fn python_here(config: &Config) -> Result<PythonOptions, String> {
+    let data = &config.data;
+    let found = interpreter(config).and_then(|python| {
+        let (runtime, packages) = (data.join("python"), data.join("packages"));
+        let unpacked = python::unpack(&runtime).and_then(|()| {
+            fs::create_dir_all(&packages)?;
+            Ok((runtime.canonicalize()?, packages.canonicalize()?))
+        });
+        let (runtime, packages) = unpacked
+            .map_err(|error| format!("the runtime cannot be unpacked to {}: {error}", runtime.display()))?;
+        Ok(PythonOptions {
+            python,
+            runtime,
+            packages,
+        })
+    });
+    match &found {
+        Ok(options) => {
+            let (major, minor) = options.python.version();
+            let program = options.python.program().display();
+            tracing::info!(%program, "functions run on Python {major}.{minor}");
+        }
+        Err(reason) => tracing::info!(reason, "functions in Python cannot run here"),
+    }
+    found
+}
+
+fn interpreter(config: &Config) -> Result<Python, String> {
+    let named = config.process.python.as_deref();
+    Python::find(named.unwrap_or(Path::new("python3")))
 }
 
 fn apart(engine: Arc<dyn Engine>, arguments: Vec<OsString>) -> Arc<dyn Engine> {
@@ -227,6 +261,10 @@ pub struct HostCompiler {
 
 /// What a node of this configuration would find of them.
 pub fn host_compilers(config: &Config) -> Vec<HostCompiler> {
+    let python = interpreter(config).map(|python| {
+        let (major, minor) = python.version();
+        format!("{} (Python {major}.{minor})", python.program().display())
+    });
     let (clang, rustc) = compilers(config);
     let needs = |error: io::Error| error.to_string();
     let clang = clang.and_then(|clang| {
@@ -253,6 +291,11 @@ pub fn host_compilers(config: &Config) -> Vec<HostCompiler> {
             found: rustc,
             remedy: "install Rust by rustup (https://rustup.rs), whose rustc brings its linker along; or name another one as `rustc` in \
                      [rwasm] of the configuration",
+        },
+        HostCompiler {
+            engine: "python",
+            found: python,
+            remedy: "apt-get install python3, 3.11 or later; or name another one as `python` in [process] of the configuration",
         },
     ]
 }

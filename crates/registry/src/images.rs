@@ -122,7 +122,7 @@ impl Source {
     pub(crate) fn new(code: Digest, protocol: &Protocol) -> Self {
         let kind = match protocol {
             Protocol::Pure { .. } => CodeKind::PureWasm,
-            Protocol::Raw { .. } | Protocol::Cgi => CodeKind::Wasm,
+            Protocol::Raw { .. } | Protocol::Cgi | Protocol::Lambda { .. } => CodeKind::Wasm,
         };
         Self { code, kind }
     }
@@ -208,15 +208,17 @@ impl Images {
         source: Source,
     ) -> Result<Ready, LoadError> {
         let source = Source {
-            // An executable is the same for all protocols.
+            // An executable is the same for all protocols, and so is a package.
             kind: match self.code.kind(source.code) {
-                CodeKind::Native => CodeKind::Native,
+                kind @ (CodeKind::Native | CodeKind::Python) => kind,
                 _ => source.kind,
             },
             ..source
         };
         match (engine, source.kind) {
-            (AUTO, CodeKind::Native) => return self.load_on(self.tiers.native, function, source, None),
+            (AUTO, CodeKind::Native | CodeKind::Python) => {
+                return self.load_on(self.tiers.native, function, source, None);
+            }
             (AUTO, _) => {}
             (named, _) => return self.load_on(named, function, source, None),
         }

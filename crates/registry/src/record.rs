@@ -211,13 +211,16 @@ mod protocol {
         input_sets: Option<Vec<String>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output_sets: Option<Vec<String>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        handler: Option<String>,
     }
 
-    pub(super) fn serialize<S: Serializer>(protocol: &Protocol, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(named: &Protocol, serializer: S) -> Result<S::Ok, S::Error> {
         let text = |bytes| Some(String::from_utf8_lossy(bytes).into_owned());
-        let (protocol, content_type, input_sets, output_sets) = match protocol {
+        let (protocol, content_type, input_sets, output_sets) = match named {
             Protocol::Raw { content_type } => ("raw", text(content_type), None, None),
             Protocol::Cgi => ("cgi", None, None, None),
+            Protocol::Lambda { .. } => ("lambda", None, None, None),
             Protocol::Pure {
                 inputs,
                 outputs,
@@ -229,11 +232,16 @@ mod protocol {
                 Some(outputs.clone()),
             ),
         };
+        let handler = match &named {
+            Protocol::Lambda { handler } => Some(handler.clone()),
+            _ => None,
+        };
         Keys {
             protocol: protocol.to_owned(),
             content_type,
             input_sets,
             output_sets,
+            handler,
         }
         .serialize(serializer)
     }
@@ -250,6 +258,9 @@ mod protocol {
                 content_type: content_type.into(),
             }),
             ("cgi", None) => Ok(Protocol::Cgi),
+            ("lambda", None) => Ok(Protocol::Lambda {
+                handler: keys.handler.unwrap_or_default(),
+            }),
             (other, _) => Err(D::Error::custom(format!(
                 "`{other}` is not a protocol, or has no content type"
             ))),

@@ -111,7 +111,6 @@ impl Command {
             return Err(Fault::Exit { code });
         }
         let output = Bytes::from(std::mem::take(&mut self.output));
-        let limit = self.grant.limits.response_body;
         let (head, body) = match &self.grant.protocol {
             Protocol::Pure { outputs, .. } => {
                 let files = self
@@ -121,6 +120,10 @@ impl Command {
                 let sets = files.unwrap_or_else(|| Ok(Vec::new()));
                 return self.answer_sets(sets.map_err(|reason| Fault::BadOutput { reason })?);
             }
+            Protocol::Lambda { .. } => {
+                let reason = "a handler is run by an engine for its language".to_owned();
+                return Err(Fault::Trap { reason });
+            }
             Protocol::Raw { content_type } => (
                 ResponseHead {
                     status: 200,
@@ -128,15 +131,23 @@ impl Command {
                 },
                 output,
             ),
-            Protocol::Cgi => {
-                let (head, body) =
-                    cgi::parse(output, self.head.method()).map_err(|reason| Fault::BadOutput { reason })?;
-                if body.len() > limit.bytes() {
-                    return Err(Fault::OutputTooLarge { limit });
-                }
-                (head, body)
-            }
+            Protocol::Cgi => return self.respond(output),
         };
+        self.response.head(head);
+        if !body.is_empty() {
+            self.response.body(body);
+        }
+        Ok(())
+    }
+
+    /// Makes the output of a CGI program (RFC 3875, section 6) the response, or nothing. To be called once, and not with [`Command::answer`].
+    pub fn respond(&mut self, output: Bytes) -> Result<(), Fault> {
+        let limit = self.grant.limits.response_body;
+        let (head, body) =
+            cgi::parse(output, self.head.method()).map_err(|reason| Fault::BadOutput { reason })?;
+        if body.len() > limit.bytes() {
+            return Err(Fault::OutputTooLarge { limit });
+        }
         self.response.head(head);
         if !body.is_empty() {
             self.response.body(body);
@@ -312,7 +323,7 @@ impl Command {
 
     fn output_limit(&self) -> usize {
         let head = match self.grant.protocol {
-            Protocol::Raw { .. } | Protocol::Pure { .. } => 0,
+            Protocol::Raw { .. } | Protocol::Pure { .. } | Protocol::Lambda { .. } => 0,
             Protocol::Cgi => cgi::MAX_HEAD,
         };
         self.grant.limits.response_body.bytes().saturating_add(head)

@@ -57,7 +57,7 @@ impl Host {
     pub(crate) fn new(options: &Options) -> io::Result<Arc<Self>> {
         let listener = Arc::new(Listener {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            zygotes: Mutex::default(),
+            heard: Mutex::default(),
         });
         let listening = listener.clone();
         thread::Builder::new()
@@ -104,11 +104,22 @@ impl Host {
     }
 
     /// A zygote that is about to confine itself. `Err` says why there is none.
-    pub(crate) fn zygote(&self, setup: &Setup, executable: &OwnedFd) -> Result<Arc<Zygote>, String> {
+    ///
+    /// An interpreter has a control group, which lasts as long as its zygote.
+    pub(crate) fn zygote(
+        &self,
+        setup: &Setup,
+        executable: &OwnedFd,
+        group: Option<Lease>,
+    ) -> Result<Arc<Zygote>, String> {
         let setup = serde_json::to_vec(setup).map_err(|error| error.to_string())?;
         let (ours, theirs) = pair().map_err(|error| format!("there is no socket for a zygote: {error}"))?;
         rustix::io::ioctl_fionbio(&ours, true).map_err(|error| error.to_string())?;
-        let descriptors = [theirs.as_fd(), executable.as_fd()];
+        let doors = group.iter().flat_map(Lease::doors);
+        let descriptors: Vec<_> = [theirs.as_fd(), executable.as_fd()]
+            .into_iter()
+            .chain(doors)
+            .collect();
         let mut spawner = self.spawner.lock();
         let mut sent = Err(Errno::PIPE);
         if let Some(spawner) = &*spawner {
@@ -128,6 +139,7 @@ impl Host {
         sent.map_err(|error| format!("the spawner takes no orders: {error}"))?;
         let zygote = Arc::new(Zygote {
             socket: ours,
+            _group: group,
             gone: AtomicBool::new(false),
             used: AtomicU64::new(USES.fetch_add(1, Ordering::Relaxed)),
             state: Mutex::default(),
@@ -137,6 +149,26 @@ impl Host {
             .map_err(|error| format!("cannot listen to a zygote: {error}"))?;
         self.listener.retire(self.most_zygotes, &zygote);
         Ok(zygote)
+    }
+
+    /// Has a waker woken when there is something to be read from a socket, for as long as the answer is kept.
+    pub(crate) fn listen_to(&self, socket: &OwnedFd, waker: &Waker) -> io::Result<Listening> {
+        let key = socket.as_raw_fd() as u64;
+        let waker = Arc::new(Mutex::new(waker.clone()));
+        let listening = Listening {
+            listener: self.listener.clone(),
+            key,
+            waker: waker.clone(),
+        };
+        self.listener.heard.lock().insert(key, Heard::Answer(waker));
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(
+            &self.listener.epoll,
+            socket,
+            epoll::EventData::new_u64(key),
+            flags,
+        )?;
+        Ok(listening)
     }
 
     fn start(&self) -> io::Result<Spawner> {
@@ -281,6 +313,8 @@ struct Guest {
 /// The node's end of a zygote.
 pub(crate) struct Zygote {
     socket: OwnedFd,
+    /// Its interpreter's.
+    _group: Option<Lease>,
     /// It has ended, or is about to. It is set while nobody else has the state, so that an order comes before that or finds it so.
     gone: AtomicBool,
     /// The number of its last order.
@@ -421,6 +455,10 @@ impl Zygote {
                     );
                 }
                 Some(News::Ended(id, end)) => self.tell(id, Standing::Ended { end, began: None }),
+                Some(News::Refused(id)) => {
+                    self.gone.store(true, Ordering::Release);
+                    self.tell(id, Standing::Unbegun("its interpreter has ended".to_owned()));
+                }
                 None => {
                     let reason = String::from_utf8_lossy(packet).into_owned();
                     tracing::error!(reason, "a zygote has ended");
@@ -467,7 +505,7 @@ impl Zygote {
                 return false;
             }
             match guest.standing {
-                Standing::Ended { .. } | Standing::Lost(_) => {}
+                Standing::Ended { .. } | Standing::Lost(_) | Standing::Unbegun(_) => {}
                 Standing::Ordered => guest.standing = Standing::Unbegun(reason.clone()),
                 _ => guest.standing = Standing::Lost(reason.clone()),
             }
@@ -479,30 +517,62 @@ impl Zygote {
     }
 }
 
-/// Listens to all zygotes.
+/// What the listener does when there is something to be read.
+#[derive(Clone)]
+enum Heard {
+    Zygote(Weak<Zygote>),
+    Answer(Arc<Mutex<Waker>>),
+}
+
+/// See [`Host::listen_to`]. It goes before the socket does.
+pub(crate) struct Listening {
+    listener: Arc<Listener>,
+    key: u64,
+    waker: Arc<Mutex<Waker>>,
+}
+
+impl Listening {
+    /// Has this waker woken from now on.
+    pub(crate) fn wakes(&self, waker: &Waker) {
+        self.waker.lock().clone_from(waker);
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // The kernel forgets the socket with its last descriptor.
+        self.listener.heard.lock().remove(&self.key);
+    }
+}
+
+/// Listens to all zygotes, and to guests that answer.
 struct Listener {
     epoll: OwnedFd,
     /// By their sockets.
-    zygotes: Mutex<HashMap<u64, Weak<Zygote>>>,
+    heard: Mutex<HashMap<u64, Heard>>,
 }
 
 impl Listener {
     fn add(&self, zygote: &Arc<Zygote>) -> rustix::io::Result<()> {
         let key = zygote.socket.as_raw_fd() as u64;
-        self.zygotes.lock().insert(key, Arc::downgrade(zygote));
+        let heard = Heard::Zygote(Arc::downgrade(zygote));
+        self.heard.lock().insert(key, heard);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
         epoll::add(&self.epoll, &zygote.socket, epoll::EventData::new_u64(key), flags)
     }
 
     /// Has those zygotes end that were not used for the longest time, until there are only so many. This one stays, and so do those with guests.
     fn retire(&self, most: usize, newest: &Arc<Zygote>) {
-        let zygotes = self.zygotes.lock();
-        let mut others: Vec<_> = zygotes
+        let heard = self.heard.lock();
+        let mut others: Vec<_> = heard
             .values()
-            .filter_map(Weak::upgrade)
+            .filter_map(|heard| match heard {
+                Heard::Zygote(zygote) => zygote.upgrade(),
+                Heard::Answer(_) => None,
+            })
             .filter(|zygote| !zygote.is_gone() && !Arc::ptr_eq(zygote, newest))
             .collect();
-        drop(zygotes);
+        drop(heard);
         let mut surplus = (others.len() + 1).saturating_sub(most);
         if surplus == 0 {
             return;
@@ -529,14 +599,25 @@ impl Listener {
             }
             for event in &events {
                 let key = event.data.u64();
-                let zygote = self.zygotes.lock().get(&key).and_then(Weak::upgrade);
+                let known = self.heard.lock().get(&key).cloned();
+                let known = match known {
+                    Some(Heard::Zygote(zygote)) => zygote,
+                    Some(Heard::Answer(waker)) => {
+                        waker.lock().wake_by_ref();
+                        continue;
+                    }
+                    None => continue,
+                };
+                let zygote = known.upgrade();
                 let heard = zygote.as_ref().is_some_and(|zygote| zygote.hear(&mut buffer));
                 if let (false, Some(zygote)) = (heard, &zygote) {
                     let _ = epoll::delete(&self.epoll, &zygote.socket);
                     zygote.lose();
                 }
-                if !heard {
-                    self.zygotes.lock().remove(&key);
+                let mut all = self.heard.lock();
+                // The number may be another's by now.
+                if !heard && matches!(all.get(&key), Some(Heard::Zygote(other)) if other.ptr_eq(&known)) {
+                    all.remove(&key);
                 }
             }
         }

@@ -32,6 +32,9 @@ const MAGIC: [u8; 8] = *b"pondelf1";
 /// Threads and processes of a guest.
 const PROCESSES: u64 = 64;
 
+/// Descriptors of one of its processes.
+const OPEN_FILES: u64 = 64;
+
 /// Bytes that no process has.
 const MOST_MEMORY: u64 = 1 << 46;
 
@@ -146,6 +149,10 @@ impl Loaded {
             memory
         };
         let setup = Setup {
+            interpreter: None,
+            read: Vec::new(),
+            placed: Vec::new(),
+            open_files: OPEN_FILES,
             execute: if pure.is_some() {
                 Vec::new()
             } else {
@@ -160,7 +167,7 @@ impl Loaded {
             processor: key.limits.cpu_time + Duration::from_secs(1),
             pure,
         };
-        let zygote = self.host.zygote(&setup, &self.file)?;
+        let zygote = self.host.zygote(&setup, &self.file, None)?;
         zygotes.push((key, zygote.clone()));
         Ok(zygote)
     }

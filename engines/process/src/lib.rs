@@ -15,25 +15,35 @@
 //!   response (the same as a command of WASI 0.1), in an empty file system that holds itself, the libraries it asks for, and an empty
 //!   folder `/tmp`.
 //!
+//! Functions in Python are a third: their zygote starts an interpreter, which imports the function's module, and guests are forked from that
+//! ([`interpreter`], [`python`], [`call`]).
+//!
 //! A core never waits for a process: it writes an order, and is woken by a thread that listens to all zygotes ([`host`]). Processes are the kernel's to
 //! schedule and to preempt.
 
+mod call;
 mod executable;
 mod host;
 mod image;
+mod interpreter;
 mod libraries;
 mod page;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_pure_guest.rs")]
 mod pure_guest;
+mod python;
 mod sandbox;
 mod trace;
 mod wire;
 mod zygote;
 
 use confine::{Support, Wall};
-use contract::{Artefact, Code, CoreId, Engine, Image, PrepareError};
+use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
 use host::Host;
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
+pub use python::{Python, PythonOptions};
+use std::{ffi::OsString, os::unix::fs::FileExt as _, path::PathBuf, process::ExitCode, sync::Arc};
+
+/// How a ZIP file begins.
+const PACKAGE: &[u8; 4] = b"PK\x03\x04";
 
 /// The argument with which an engine starts its own program as a spawner.
 const SPAWNER: &str = "spawn-guests";
@@ -47,6 +57,8 @@ pub struct Options {
     pub sandboxes: u32,
     /// Zygotes alive at once, but for those that have guests. Where another one is needed, that ends which was not used for the longest time.
     pub zygotes: u32,
+    /// For functions in Python. `Err` says why there are none.
+    pub python: Result<PythonOptions, String>,
 }
 
 impl Default for Options {
@@ -56,6 +68,7 @@ impl Default for Options {
             program: "/proc/self/exe".into(),
             sandboxes: 256,
             zygotes: 64,
+            python: Err("no interpreter was named".to_owned()),
         }
     }
 }
@@ -63,6 +76,7 @@ impl Default for Options {
 /// See the crate's introduction.
 pub struct Process {
     host: Arc<Host>,
+    python: Result<PythonOptions, String>,
 }
 
 impl Process {
@@ -72,7 +86,10 @@ impl Process {
     pub fn new(options: &Options) -> Result<Self, PrepareError> {
         let host = Host::new(options)
             .map_err(|error| PrepareError::Compiler(format!("cannot listen to processes: {error}")))?;
-        Ok(Self { host })
+        Ok(Self {
+            host,
+            python: options.python.clone(),
+        })
     }
 }
 
@@ -86,11 +103,26 @@ impl Engine for Process {
     }
 
     fn compile(&self, code: &Code<'_>) -> Result<Vec<u8>, PrepareError> {
-        image::check(code.bytes)
+        match code.kind {
+            CodeKind::Python => {
+                let unsupported = |reason: &String| {
+                    PrepareError::Unsupported(format!("this node runs no functions in Python: {reason}"))
+                };
+                self.python.as_ref().map_err(unsupported)?;
+                python::check(code.bytes)
+            }
+            _ => image::check(code.bytes),
+        }
     }
 
     fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
-        image::load(&self.host, &artefact)
+        let mut begin = [0; 4];
+        let is_package = artefact.file.read_exact_at(&mut begin, 0).is_ok() && begin == *PACKAGE;
+        match &self.python {
+            Ok(python) if is_package => python::load(&self.host, python, artefact),
+            Err(reason) if is_package => Err(PrepareError::Unsupported(reason.clone())),
+            _ => image::load(&self.host, &artefact),
+        }
     }
 
     /// Nothing: the kernel preempts processes.

@@ -18,8 +18,8 @@ use std::{
 /// Bytes of the largest packet: what a request has of arguments and environment.
 pub(crate) const LARGEST: usize = 192 << 10;
 
-/// Descriptors of one packet, at most: a program's streams, and the doors of its group.
-const DESCRIPTORS: usize = 5;
+/// Descriptors of one packet, at most: what a guest is given, and the doors of its group.
+const DESCRIPTORS: usize = 10;
 
 /// A guest's number at its zygote, while it lives.
 pub(crate) type Id = u32;
@@ -31,6 +31,9 @@ pub(crate) enum Order<'a> {
     Pure(Id),
     /// To fork a guest that runs the program. Its three standard streams come with it, and the doors of its control group.
     Program(Id, Words<'a>),
+    /// To give a request to a guest that an interpreter was forked for: these words, and as many descriptors. The doors of its control group come
+    /// after them.
+    Call(Id, u32, &'a [u8]),
     /// To end a guest.
     End(Id),
 }
@@ -51,6 +54,7 @@ impl<'a> Order<'a> {
             Self::Pure(id) => (0, *id, 0),
             Self::Program(id, words) => (1, *id, words.arguments),
             Self::End(id) => (2, *id, 0),
+            Self::Call(id, given, _) => (3, *id, *given),
         };
         let mut bytes = [kind; 9];
         bytes[1..5].copy_from_slice(&id.to_le_bytes());
@@ -66,6 +70,7 @@ impl<'a> Order<'a> {
             0 => Some(Self::Pure(id)),
             1 => Some(Self::Program(id, Words { arguments, text })),
             2 => Some(Self::End(id)),
+            3 => Some(Self::Call(id, arguments, text)),
             _ => None,
         }
     }
@@ -86,6 +91,8 @@ pub(crate) enum News {
     Failed(Id, i32),
     /// A guest has ended. Nothing of it is left.
     Ended(Id, End),
+    /// There are no more guests to be had here.
+    Refused(Id),
 }
 
 /// How a guest ended.
@@ -109,6 +116,7 @@ impl News {
             Self::Begun(id, process) => (1, id, process, End::default()),
             Self::Failed(id, error) => (2, id, error, End::default()),
             Self::Ended(id, end) => (3, id, end.status, end),
+            Self::Refused(id) => (4, id, 0, End::default()),
         };
         let mut bytes = [kind; 26];
         bytes[1..5].copy_from_slice(&id.to_le_bytes());
@@ -137,6 +145,7 @@ impl News {
                     memory: long(17)?,
                 },
             )),
+            4 => Some(Self::Refused(id)),
             _ => None,
         }
     }
@@ -169,6 +178,26 @@ pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<(usize, Ve
     Ok((received.bytes, descriptors))
 }
 
+/// The process that sent the next packet, as the kernel knows it, or `None` if the other side has gone. The socket is one that asks for that
+/// (`SO_PASSCRED`).
+pub(crate) fn receive_with_sender(socket: impl AsFd) -> Result<Option<i32>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut word = [0; 8];
+    let mut parts = [IoSliceMut::new(&mut word)];
+    let received = match recvmsg(&socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        Err(Errno::CONNRESET) => return Ok(None),
+        other => other?,
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    Ok(ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmCredentials(sender) => Some(sender.pid.as_raw_nonzero().get()),
+        _ => None,
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,9 +216,15 @@ mod tests {
             arguments: 1,
             text: b"a\0B=c\0",
         };
-        for order in [Order::Pure(7), Order::Program(u32::MAX, words), Order::End(0)] {
+        for order in [
+            Order::Pure(7),
+            Order::Program(u32::MAX, words),
+            Order::Call(3, 2, b"{}"),
+            Order::End(0),
+        ] {
             let text = match &order {
                 Order::Program(_, words) => words.text,
+                Order::Call(_, _, text) => text,
                 _ => &[],
             };
             send(&one, &[&order.head(), text], &[one.as_fd()]).unwrap();
@@ -209,6 +244,7 @@ mod tests {
             News::Begun(1, 2),
             News::Failed(3, 4),
             News::Ended(5, end),
+            News::Refused(6),
         ] {
             assert_eq!(News::read(&news.packet()), Some(news));
         }

@@ -8,11 +8,12 @@
 
 use crate::{
     executable::Layout,
+    interpreter::{self, Program},
     pure_guest::Prepared,
     trace::{Gate, Traced},
     wire::{self, End, News, Order, Words},
 };
-use confine::{Cell, Confinement, Guests, Limits};
+use confine::{Cell, Confinement, Guests, Limits, Placed};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,
@@ -30,13 +31,19 @@ use std::{
     time::Duration,
 };
 
-/// What a zygote is for: the packet that starts it. The zygote's socket and the executable come with it.
+/// What a zygote is for: the packet that starts it. The zygote's socket and the executable come with it, and the doors of an interpreter's control group.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     /// How its guests are laid out if they are pure: and how much memory each has.
     pub(crate) pure: Option<(Layout, u64)>,
+    /// What they are forked from, if that is an interpreter: the executable is its.
+    pub(crate) interpreter: Option<Program>,
     /// Files and folders that its guests may read and run.
     pub(crate) execute: Vec<PathBuf>,
+    /// Files that they may read.
+    pub(crate) read: Vec<PathBuf>,
+    /// Folders that they may read and run from, and where they find them.
+    pub(crate) placed: Vec<(PathBuf, PathBuf)>,
     /// A folder of its own for each, in memory.
     pub(crate) scratch: Option<(PathBuf, u64)>,
     /// Bytes of memory that each process of a guest may write to: what all of them may use is their control group's to limit.
@@ -45,6 +52,8 @@ pub(crate) struct Setup {
     pub(crate) stack: u64,
     /// Bytes of a file that a guest writes.
     pub(crate) file_size: u64,
+    /// Descriptors of each process of a guest.
+    pub(crate) open_files: u64,
     /// Threads and processes of a guest.
     pub(crate) threads: u64,
     /// Time on processors that each process of a guest may take.
@@ -55,9 +64,9 @@ pub(crate) struct Setup {
 const NICE: libc::c_int = 10;
 
 /// Why a process has nothing to do any more, if that is no news to whoever started it.
-type Finished = Result<(), String>;
+pub(crate) type Finished = Result<(), String>;
 
-fn failed<E: Display>(what: &'static str) -> impl Fn(E) -> String {
+pub(crate) fn failed<E: Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
@@ -80,14 +89,16 @@ pub(crate) fn spawner() -> Finished {
         let packet = buffer.get(..length).unwrap_or_default();
         let setup: Setup =
             serde_json::from_slice(packet).map_err(failed("the spawner does not understand its node"))?;
-        let Ok([socket, executable]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        let mut descriptors = descriptors.into_iter();
+        let (Some(socket), Some(executable)) = (descriptors.next(), descriptors.next()) else {
             return Err("the spawner was not given a socket and an executable".to_owned());
         };
+        let doors: Vec<_> = descriptors.collect();
         // SAFETY: this process has one thread, so the child has no lock that another would have to give back.
         match unsafe { libc::fork() } {
             0 => {
                 drop(buffer);
-                let finished = zygote(&setup, &socket, executable);
+                let finished = zygote(&setup, &socket, executable, &doors);
                 if let Err(reason) = &finished {
                     let _ = wire::send(&socket, &[reason.as_bytes()], &[]);
                 }
@@ -106,22 +117,31 @@ fn forget_the_node() -> rustix::io::Result<()> {
     stdio::dup2_stdin(nothing)
 }
 
-fn zygote(setup: &Setup, socket: &OwnedFd, executable: OwnedFd) -> Finished {
+fn zygote(setup: &Setup, socket: &OwnedFd, executable: OwnedFd, doors: &[OwnedFd]) -> Finished {
     forget_the_node().map_err(failed("a zygote cannot let go of its spawner's socket"))?;
-    let guests = match &setup.pure {
-        Some(_) => Guests::Pure,
-        None => Guests::Programs {
-            scratch: setup.scratch.clone(),
-        },
+    let scratch = setup.scratch.clone();
+    let guests = match (&setup.pure, &setup.interpreter) {
+        (Some(_), _) => Guests::Pure,
+        (None, Some(_)) => Guests::Interpreter { scratch },
+        (None, None) => Guests::Programs { scratch },
     };
+    let placed = setup.placed.iter();
     let confinement = Confinement {
+        read: setup.read.clone(),
         execute: setup.execute.clone(),
+        placed: placed
+            .map(|(path, at)| Placed {
+                path: path.clone(),
+                at: at.clone(),
+            })
+            .collect(),
         limits: Limits {
             memory: setup.memory,
             stack: Some(setup.stack),
             file_size: setup.file_size,
             threads: setup.threads,
             processor: Some(setup.processor),
+            open_files: setup.open_files,
             ..Limits::default()
         },
         ..Confinement::default()
@@ -129,6 +149,9 @@ fn zygote(setup: &Setup, socket: &OwnedFd, executable: OwnedFd) -> Finished {
     let cell = confinement
         .enter_to_fork(guests)
         .map_err(failed("a zygote cannot be confined"))?;
+    if let Some(program) = &setup.interpreter {
+        return interpreter::serve(&cell, program, &executable, socket, doors);
+    }
     let prepared = match &setup.pure {
         None => None,
         Some((layout, memory)) => {
@@ -168,7 +191,7 @@ const AT_ONCE: usize = 64;
 extern "C" fn a_child_has_ended(_: libc::c_int) {}
 
 /// Has SIGCHLD come while this process waits, and at no other time: the mask to wait with.
-fn mask_ends() -> io::Result<libc::sigset_t> {
+pub(crate) fn mask_ends() -> io::Result<libc::sigset_t> {
     // SAFETY: all structures are initialised by the calls before they are read, and outlive them; the handler does nothing.
     unsafe {
         let mut ends = std::mem::zeroed();
@@ -188,7 +211,7 @@ fn mask_ends() -> io::Result<libc::sigset_t> {
 }
 
 /// As a program expects it to be when it is started.
-fn unmask(mask: &libc::sigset_t) {
+pub(crate) fn unmask(mask: &libc::sigset_t) {
     // SAFETY: the structure outlives the calls, which install no handler.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
@@ -244,6 +267,7 @@ impl Zygote {
                 {
                     return Err("a zygote has a guest of this number already".to_owned());
                 }
+                Order::Call(..) => return Err("a zygote without an interpreter was given a call".to_owned()),
                 order @ (Order::Pure(id) | Order::Program(id, _)) => {
                     self.gate.next();
                     let news = match self.cell.fork() {
@@ -308,7 +332,7 @@ impl Zygote {
                 stdio::dup2_stdout(output)?;
                 Err(start(self.executable.as_fd(), *words))
             }
-            Order::End(_) => Err(wrong()),
+            Order::Call(..) | Order::End(_) => Err(wrong()),
         }
     }
 }
@@ -317,7 +341,7 @@ impl Zygote {
 pub(crate) const NOT_STARTED: i32 = 126;
 
 /// Starts a program in place of this one. It returns if that fails.
-fn start(executable: impl AsFd, words: Words<'_>) -> io::Error {
+pub(crate) fn start(executable: impl AsFd, words: Words<'_>) -> io::Error {
     let strings = words.text.split_inclusive(|byte| *byte == 0);
     let strings: Vec<_> = strings
         .filter(|string| string.ends_with(&[0]))
@@ -364,7 +388,7 @@ fn readable(socket: &OwnedFd, mask: &libc::sigset_t, wait: bool) -> io::Result<b
 }
 
 /// A child that has ended or stopped, if there is one.
-fn reap() -> Option<(i32, End)> {
+pub(crate) fn reap() -> Option<(i32, End)> {
     let mut status = 0;
     // SAFETY: numbers only, which the call overwrites.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -84,6 +84,11 @@ fn of_contract() -> Vec<Problem> {
         Fault::CpuTime {
             limit: Duration::ZERO,
         },
+        Fault::Raised {
+            kind: String::new(),
+            message: String::new(),
+            document: Vec::new().into(),
+        },
         Fault::BadInput { reason: reason() },
         Fault::BadOutput { reason: reason() },
     ];

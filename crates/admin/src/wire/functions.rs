@@ -215,8 +215,11 @@ pub struct Settings {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub env: BTreeMap<String, String>,
-    /// `raw`, `cgi` or `pure`.
+    /// `raw`, `cgi`, `pure` or `lambda`.
     pub protocol: String,
+    /// Of `lambda`: which function of which module in its package.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handler: Option<String>,
     /// `Content-Type` of a raw response, and of a pure function's item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
@@ -288,6 +291,7 @@ impl From<&registry::Settings> for Settings {
         let (protocol, content_type, input_sets, output_sets) = match &settings.protocol {
             contract::Protocol::Raw { content_type } => ("raw", text(content_type), None, None),
             contract::Protocol::Cgi => ("cgi", None, None, None),
+            contract::Protocol::Lambda { .. } => ("lambda", None, None, None),
             contract::Protocol::Pure {
                 inputs,
                 outputs,
@@ -299,8 +303,13 @@ impl From<&registry::Settings> for Settings {
                 Some(outputs.clone()),
             ),
         };
+        let handler = match &settings.protocol {
+            contract::Protocol::Lambda { handler } => Some(handler.clone()),
+            _ => None,
+        };
         let limits = &settings.limits;
         Self {
+            handler,
             engine: settings.engine.clone(),
             memory: limits.memory,
             timeout: format_duration(limits.timeout),

@@ -53,6 +53,7 @@ fn compiler(compiler: HostCompiler) -> Finding {
             "compiler of aot",
             "engine = \"aot\" and its like, and taking over from wasmtime",
         ),
+        "python" => ("Python", "functions with a `handler`"),
         _ => ("compiler of rwasm", "engine = \"rwasm\" and \"rwasm-mask\""),
     };
     let (state, found) = match compiler.found {

@@ -1,0 +1,428 @@
+//! Zygotes whose guests are forked from an interpreter: a program that has started, and run what a function does before its first request,
+//! once for all of them (`python/` in this repository).
+//!
+//! The interpreter runs the function's code, so it is not the zygote but a child of it, and all that it says is looked at. It is asked to fork with a
+//! socket for the guest to come; the guest says on it that it is there, and the kernel who it is. The guest is the zygote's child, too: it
+//! gets its folder, its control group and its request from here, and its end is learnt here. One guest is forked ahead of need.
+
+use crate::{
+    wire::{self, End, Id, News, Order},
+    zygote::{Finished, failed, mask_ends, reap, start, unmask},
+};
+use confine::Cell;
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt},
+    process::{Pid, Signal, kill_process},
+    stdio,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd},
+    ptr,
+};
+
+/// What an interpreter is started with: its name, its arguments, and its environment, each with a zero at its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Program {
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+/// Where an interpreter finds the zygote's socket.
+const CONTROL: i32 = 3;
+
+/// What is said on it.
+const READY: &[u8] = b"r";
+const FORK: &[u8] = b"f";
+
+/// Guests that wait for a request.
+const AHEAD: usize = 1;
+
+/// Guests that may fail to come, one after the other.
+const MOST_FAILURES: u32 = 3;
+
+/// A request that waits for a guest.
+struct Call {
+    id: Id,
+    text: Vec<u8>,
+    /// The guest's.
+    given: Vec<OwnedFd>,
+    /// Of its control group.
+    doors: Vec<OwnedFd>,
+}
+
+struct Family<'a> {
+    cell: &'a Cell,
+    node: &'a OwnedFd,
+    interpreter: i32,
+    control: OwnedFd,
+    is_ready: bool,
+    /// Guests that the interpreter was asked for.
+    coming: VecDeque<OwnedFd>,
+    /// Guests that wait.
+    waiting: VecDeque<(i32, OwnedFd)>,
+    calls: VecDeque<Call>,
+    /// Guests that serve a request.
+    serving: HashMap<i32, Id>,
+    failures: u32,
+    /// No guest has had a request yet: the first tells what the import had to say.
+    is_new: bool,
+    /// Why the interpreter has ended. Guests that serve go on, and no others begin.
+    ending: Option<String>,
+}
+
+/// Starts the interpreter, and serves until the node has gone, or the interpreter.
+pub(crate) fn serve(
+    cell: &Cell,
+    program: &Program,
+    executable: &OwnedFd,
+    node: &OwnedFd,
+    doors: &[OwnedFd],
+) -> Finished {
+    let mask = mask_ends().map_err(failed("a zygote cannot learn of ends"))?;
+    cell.settle()
+        .map_err(failed("a zygote has no process namespace for its interpreter"))?;
+    let (control, theirs) = pair().map_err(failed("a zygote has no socket for its interpreter"))?;
+    let interpreter = match cell.fork() {
+        Ok(Some(process)) => process,
+        Ok(None) => {
+            unmask(&mask);
+            let Err(error) = become_interpreter(cell, program, executable, theirs, doors);
+            eprintln!("the interpreter could not be started: {error}");
+            // SAFETY: it ends this process, in which nothing has to be done before.
+            unsafe { libc::_exit(1) }
+        }
+        Err(error) => return Err(format!("a zygote cannot fork its interpreter: {error}")),
+    };
+    drop(theirs);
+    let family = Family {
+        cell,
+        node,
+        interpreter,
+        control,
+        is_ready: false,
+        coming: VecDeque::new(),
+        waiting: VecDeque::new(),
+        calls: VecDeque::new(),
+        serving: HashMap::new(),
+        failures: 0,
+        is_new: true,
+        ending: None,
+    };
+    family.serve(&mask)
+}
+
+fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// In the child.
+fn become_interpreter(
+    cell: &Cell,
+    program: &Program,
+    executable: &OwnedFd,
+    control: OwnedFd,
+    doors: &[OwnedFd],
+) -> io::Result<std::convert::Infallible> {
+    cell.open()?;
+    confine::go_in(doors)?;
+    let log = rustix::fs::memfd_create("millpond-log", rustix::fs::MemfdFlags::CLOEXEC)?;
+    stdio::dup2_stdout(&log)?;
+    stdio::dup2_stderr(&log)?;
+    // The place may be taken by something that is needed after this, but for the copy of it.
+    let executable = rustix::io::fcntl_dupfd_cloexec(executable, CONTROL + 1)?;
+    let control = rustix::io::fcntl_dupfd_cloexec(&control, CONTROL + 1)?;
+    cell.close(|| Ok(()))?;
+    // SAFETY: whatever had this number in this process is used no more.
+    let mut place = unsafe { OwnedFd::from_raw_fd(CONTROL) };
+    rustix::io::dup2(&control, &mut place)?;
+    let _ = place.into_raw_fd();
+    let mut text = Vec::new();
+    for argument in &program.arguments {
+        text.extend_from_slice(argument.as_bytes());
+        text.push(0);
+    }
+    for (name, value) in &program.environment {
+        for part in [name.as_bytes(), b"=", value.as_bytes(), b"\0"] {
+            text.extend_from_slice(part);
+        }
+    }
+    let arguments = u32::try_from(program.arguments.len()).unwrap_or_default();
+    let words = wire::Words {
+        arguments,
+        text: &text,
+    };
+    Err(start(executable.as_fd(), words))
+}
+
+impl Family<'_> {
+    fn serve(mut self, mask: &libc::sigset_t) -> Finished {
+        let mut buffer = vec![0; wire::LARGEST];
+        loop {
+            while let Some((process, end)) = reap() {
+                self.ended(process, end)?;
+            }
+            if let Some(reason) = &self.ending {
+                let reason = reason.clone();
+                for call in std::mem::take(&mut self.calls) {
+                    self.tell(News::Refused(call.id))?;
+                }
+                if self.serving.is_empty() {
+                    return Err(reason);
+                }
+            } else {
+                self.match_calls()?;
+                self.ask()?;
+            }
+            let sockets: Vec<_> = [self.node.as_fd()]
+                .into_iter()
+                .chain(self.ending.is_none().then(|| self.control.as_fd()))
+                .chain(self.coming.iter().map(OwnedFd::as_fd))
+                .collect();
+            let readable = wait(&sockets, mask).map_err(failed("a zygote cannot wait"))?;
+            drop(sockets);
+            if self.ending.is_none() {
+                // From the last on: places in front of what goes stay what they were.
+                for place in (2..readable.len()).rev().filter(|place| readable[*place]) {
+                    self.has_come(place - 2)?;
+                }
+                if readable[1] {
+                    self.hear_interpreter()?;
+                }
+            }
+            if readable[0] && !self.hear_node(&mut buffer)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn tell(&self, news: News) -> Finished {
+        match wire::send(self.node, &[&news.packet()], &[]) {
+            // Nobody is there any more, which is what it hears next.
+            Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+            other => other.map_err(failed("a zygote's node cannot be told")),
+        }
+    }
+
+    fn ended(&mut self, process: i32, end: End) -> Finished {
+        if process == self.interpreter {
+            self.end(format!("its interpreter has ended: {}", how(end.status)));
+            return Ok(());
+        }
+        if let Some(id) = self.serving.remove(&process) {
+            return self.tell(News::Ended(id, end));
+        }
+        // It waited for a request, and will get none.
+        self.waiting.retain(|(waiting, _)| *waiting != process);
+        Ok(())
+    }
+
+    /// There will be no guests any more. Those that serve a request are none of the interpreter's, and go on.
+    fn end(&mut self, reason: String) {
+        for (process, _) in std::mem::take(&mut self.waiting) {
+            self.kill(process);
+        }
+        self.coming.clear();
+        self.ending = Some(reason);
+    }
+
+    /// Has as many guests come as there are calls, and those that are to be there before.
+    fn ask(&mut self) -> Finished {
+        let wanted = self.calls.len() + AHEAD;
+        while self.is_ready && self.coming.len() + self.waiting.len() < wanted {
+            let (ours, theirs) = pair().map_err(failed("a zygote has no socket for a guest"))?;
+            sockopt::set_socket_passcred(&ours, true).map_err(failed("a zygote cannot tell its guests"))?;
+            wire::send(&self.control, &[FORK], &[theirs.as_fd()])
+                .map_err(failed("its interpreter takes no orders"))?;
+            self.coming.push_back(ours);
+        }
+        Ok(())
+    }
+
+    /// A guest that was asked for says that it is there; or nobody can say so any more.
+    fn has_come(&mut self, place: usize) -> Finished {
+        let Some(socket) = self.coming.remove(place) else {
+            return Ok(());
+        };
+        let here = wire::receive_with_sender(&socket).map_err(failed("a zygote cannot hear a guest"))?;
+        let Some(process) = here.filter(|process| *process != self.interpreter) else {
+            self.failures += 1;
+            return match self.failures {
+                MOST_FAILURES.. => Err("its interpreter cannot be forked".to_owned()),
+                _ => Ok(()),
+            };
+        };
+        match self.cell.furnish(process) {
+            Ok(()) => {
+                self.failures = 0;
+                self.waiting.push_back((process, socket));
+                Ok(())
+            }
+            // It has ended meanwhile, as a rule.
+            Err(error) => {
+                self.kill(process);
+                self.failures += 1;
+                match self.failures {
+                    MOST_FAILURES.. => Err(format!("its guests cannot be given a folder: {error}")),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn hear_interpreter(&mut self) -> Finished {
+        let mut word = [0; 8];
+        match wire::receive(&self.control, &mut word) {
+            Ok((length, _)) if word.get(..length) == Some(READY) && !self.is_ready => {
+                self.check_threads()?;
+                self.is_ready = true;
+                self.tell(News::Ready)
+            }
+            Err(Errno::INTR | Errno::AGAIN) => Ok(()),
+            // With its end comes what it ended of.
+            Ok((0, _)) | Err(Errno::CONNRESET) => {
+                self.await_its_end();
+                Ok(())
+            }
+            _ => Err("its interpreter says what an interpreter does not".to_owned()),
+        }
+    }
+
+    /// Of several threads a fork has one, and all that the others held.
+    fn check_threads(&self) -> Finished {
+        let about = self.cell.about(self.interpreter, "status").unwrap_or_default();
+        let threads = about.lines().find_map(|line| line.strip_prefix("Threads:"));
+        match threads.and_then(|threads| threads.trim().parse::<u32>().ok()) {
+            Some(threads @ 2..) => Err(format!(
+                "its module has started {} threads when it was imported, and cannot be forked: start them in the handler",
+                threads - 1
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn await_its_end(&mut self) {
+        self.kill(self.interpreter);
+        loop {
+            let mut status = 0;
+            // SAFETY: `status` outlives the call.
+            match unsafe { libc::waitpid(self.interpreter, &mut status, 0) } {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                -1 => return self.end("its interpreter has ended".to_owned()),
+                _ => return self.end(format!("its interpreter has ended: {}", how(status))),
+            }
+        }
+    }
+
+    /// `false` if the node has gone.
+    fn hear_node(&mut self, buffer: &mut [u8]) -> Result<bool, String> {
+        let (length, mut descriptors) = match wire::receive(self.node, buffer) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(false),
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(true),
+            other => other.map_err(failed("a zygote cannot hear its node"))?,
+        };
+        let order = Order::read(buffer.get(..length).unwrap_or_default());
+        match order.ok_or("a zygote does not understand its node")? {
+            Order::Call(id, given, text) => {
+                let doors = descriptors.split_off(descriptors.len().min(given as usize));
+                self.calls.push_back(Call {
+                    id,
+                    text: text.to_vec(),
+                    given: descriptors,
+                    doors,
+                });
+            }
+            Order::End(id) => {
+                let known = self.calls.len();
+                self.calls.retain(|call| call.id != id);
+                if self.calls.len() < known {
+                    self.tell(News::Ended(id, End::default()))?;
+                } else if let Some((process, _)) = self.serving.iter().find(|(_, other)| **other == id) {
+                    self.kill(*process);
+                }
+            }
+            Order::Pure(_) | Order::Program(..) => {
+                return Err("a zygote was asked for a guest of another kind".to_owned());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives calls to guests that wait.
+    fn match_calls(&mut self) -> Finished {
+        while let (Some(call), Some((process, socket))) = (self.calls.front(), self.waiting.front()) {
+            let (id, process) = (call.id, *process);
+            let given: Vec<BorrowedFd<'_>> = call.given.iter().map(OwnedFd::as_fd).collect();
+            let first: &[u8] = if self.is_new { b"1" } else { b"0" };
+            let begun = confine::put_in(&call.doors, process)
+                .and_then(|()| Ok(wire::send(socket, &[first, &call.text], &given)?));
+            self.waiting.pop_front();
+            match begun {
+                Ok(()) => {
+                    self.is_new = false;
+                    self.calls.pop_front();
+                    self.serving.insert(process, id);
+                    self.tell(News::Begun(id, process))?;
+                }
+                // It has ended before it was given anything: another one gets the call.
+                Err(error) => {
+                    tracing::debug!(%error, "a guest has ended before its request");
+                    self.kill(process);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn kill(&self, process: i32) {
+        if let Some(process) = Pid::from_raw(process) {
+            // It has ended by itself at most, and is not buried.
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}
+
+fn how(status: i32) -> String {
+    if libc::WIFEXITED(status) {
+        format!("it exited with code {}", libc::WEXITSTATUS(status))
+    } else {
+        format!("it was ended by signal {}", libc::WTERMSIG(status))
+    }
+}
+
+/// Waits until some of these can be read, or a child has ended: which can.
+fn wait(sockets: &[BorrowedFd<'_>], mask: &libc::sigset_t) -> io::Result<Vec<bool>> {
+    let mut watched: Vec<_> = sockets
+        .iter()
+        .map(|socket| libc::pollfd {
+            fd: socket.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    // SAFETY: the list is as long as said, and all structures outlive the call.
+    let ready = unsafe {
+        libc::ppoll(
+            watched.as_mut_ptr(),
+            watched.len() as libc::nfds_t,
+            ptr::null(),
+            mask,
+        )
+    };
+    if ready < 0 {
+        match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => {}
+            error => return Err(error),
+        }
+        return Ok(vec![false; sockets.len()]);
+    }
+    Ok(watched.iter().map(|one| one.revents != 0).collect())
+}

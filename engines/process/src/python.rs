@@ -1,0 +1,484 @@
+//! Functions in Python: Lambda handlers, as they come in AWS Lambda's deployment packages.
+//!
+//! An artefact is the package as it was uploaded, a ZIP file, whose names and sizes have been checked. It is unpacked once, to a folder of the
+//! node's that carries its digest; a function finds it read-only at `/var/task`, and what runs it at `/opt/millpond` (crate `python`).
+//! Interpreter and standard library are the host's.
+
+use crate::{
+    call::Call,
+    host::{Host, Lease, Zygote},
+    interpreter::Program,
+    page,
+    zygote::Setup,
+};
+use confine::GroupLimits;
+use contract::{
+    Artefact, ByteSize, Grant, Image, Input, Limits, PrepareError, Protocol, Sandbox, SpawnError,
+};
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags, open};
+use std::{
+    collections::BTreeSet,
+    fs::{self, File, Permissions},
+    io::{self, Read as _},
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
+    path::{Component, Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Where a function finds its package, as in Lambda.
+const TASK: &str = "/var/task";
+
+/// Where it finds what runs it.
+const RUNTIME: &str = "/opt/millpond";
+
+/// Its folder to write to.
+const SCRATCH: &str = "/tmp";
+
+/// Threads and processes of a guest.
+pub(crate) const PROCESSES: u64 = 256;
+
+/// Descriptors of one of its processes.
+const OPEN_FILES: u64 = 1_024;
+
+/// Bytes that no process has.
+const MOST_MEMORY: u64 = 1 << 46;
+
+/// Bytes of a thread's stack.
+const STACK: ByteSize = ByteSize::mib(8);
+
+/// Bytes of a package when it is unpacked, at most, and files in it.
+const LARGEST_PACKAGE: u64 = 2 << 30;
+const MOST_FILES: usize = 100_000;
+
+/// Folders of the host's libraries, which extension modules ask for.
+const LIBRARIES: [&str; 6] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+];
+
+/// What says something of the host that libraries want to know, and time zones.
+const FACTS: [&str; 4] = [
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/sys/devices/system/cpu",
+    "/usr/share/zoneinfo",
+];
+
+/// An interpreter of the host's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Python {
+    program: PathBuf,
+    /// Major and minor version.
+    version: (u32, u32),
+    /// Its standard library, and its own shared libraries.
+    folders: Vec<PathBuf>,
+}
+
+/// Asked of an interpreter, a line for each: its version, its program, and where its files are.
+const QUESTION: &str = "
+import sys, sysconfig
+print(*sys.version_info[:2])
+print(sys.executable)
+print(sysconfig.get_path('stdlib'))
+print(sysconfig.get_path('platstdlib'))
+print(sysconfig.get_config_var('LIBDIR') if sysconfig.get_config_var('Py_ENABLE_SHARED') else '')
+";
+
+/// The oldest version that functions run on.
+const OLDEST: (u32, u32) = (3, 11);
+
+impl Python {
+    /// An interpreter of this name or at this place. `Err` says why it is none that functions could run on.
+    pub fn find(program: &Path) -> Result<Self, String> {
+        let said = Command::new(program)
+            .args(["-I", "-S", "-c", QUESTION])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("{} cannot be started: {error}", program.display()))?;
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let mut lines = text.lines();
+        let mut next = || lines.next().map(str::trim).unwrap_or_default().to_owned();
+        let (version, program) = (next(), PathBuf::from(next()));
+        let version = version
+            .split_once(' ')
+            .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        let Some(version) = version.filter(|_| said.status.success() && program.is_absolute()) else {
+            return Err(format!("{} is no Python", program.display()));
+        };
+        if version < OLDEST {
+            return Err(format!(
+                "{} is Python {}.{}, and functions need {}.{} or later",
+                program.display(),
+                version.0,
+                version.1,
+                OLDEST.0,
+                OLDEST.1
+            ));
+        }
+        let program = program
+            .canonicalize()
+            .map_err(|error| format!("{}: {error}", program.display()))?;
+        let folders: BTreeSet<_> = [next(), next(), next()]
+            .into_iter()
+            .filter(|line| !line.is_empty())
+            .collect();
+        Ok(Self {
+            program,
+            version,
+            folders: folders.into_iter().map(PathBuf::from).collect(),
+        })
+    }
+
+    /// Major and minor version.
+    pub fn version(&self) -> (u32, u32) {
+        self.version
+    }
+
+    /// Where it is.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+}
+
+/// What functions in Python need of the host.
+#[derive(Clone, Debug)]
+pub struct PythonOptions {
+    /// What they run on.
+    pub python: Python,
+    /// Where the runtime has been unpacked.
+    pub runtime: PathBuf,
+    /// A folder for packages, which this engine has for itself.
+    pub packages: PathBuf,
+}
+
+/// An artefact's bytes.
+pub(crate) fn check(code: &[u8]) -> Result<Vec<u8>, PrepareError> {
+    let package = zip::ZipArchive::new(io::Cursor::new(code));
+    let mut package =
+        package.map_err(|error| PrepareError::Malformed(format!("it is no ZIP file: {error}")))?;
+    if package.len() > MOST_FILES {
+        let reason = format!("it has {} files, and may have {MOST_FILES}", package.len());
+        return Err(PrepareError::Unsupported(reason));
+    }
+    let mut bytes = 0_u64;
+    for number in 0..package.len() {
+        let file = package.by_index_raw(number);
+        let file =
+            file.map_err(|error| PrepareError::Malformed(format!("its directory is broken: {error}")))?;
+        let name = file.name().unwrap_or_default();
+        if file.encrypted() || file.is_symlink() || inside(&name).is_none() {
+            return Err(PrepareError::Unsupported(format!(
+                "its file `{}` is encrypted, a link, or outside of it",
+                name.escape_default()
+            )));
+        }
+        bytes = bytes.saturating_add(file.size());
+    }
+    if bytes > LARGEST_PACKAGE {
+        let reason = format!("it has {bytes} bytes unpacked, and may have {LARGEST_PACKAGE}");
+        return Err(PrepareError::Unsupported(reason));
+    }
+    Ok(code.to_vec())
+}
+
+/// A file's path in its package, if that is what its name is.
+fn inside(name: &str) -> Option<PathBuf> {
+    let path = Path::new(name);
+    let plain = path
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    (plain && !name.is_empty() && !name.contains('\0')).then(|| path.to_owned())
+}
+
+/// Writes a package's files into a new folder.
+fn unpack(mut package: zip::ZipArchive<File>, folder: &Path) -> io::Result<()> {
+    let mut left = LARGEST_PACKAGE;
+    for number in 0..package.len() {
+        let file = package.by_index(number).map_err(io::Error::other)?;
+        let path = file.name().ok().and_then(|name| inside(&name));
+        let path = path.ok_or(io::ErrorKind::InvalidData)?;
+        let path = folder.join(path);
+        if file.is_dir() {
+            make(&path)?;
+            continue;
+        }
+        if let Some(parent) = path.parent() {
+            make(parent)?;
+        }
+        // Whoever runs it may not be who unpacked it: as in Lambda, all may read what is there.
+        let runs = file.unix_mode().is_some_and(|mode| mode & 0o111 != 0);
+        let mut to = File::create_new(&path)?;
+        // What a directory says of a file's size is not what it unpacks to.
+        let written = io::copy(&mut file.take(left.saturating_add(1)), &mut to)?;
+        left = left.checked_sub(written).ok_or(io::ErrorKind::FileTooLarge)?;
+        to.set_permissions(Permissions::from_mode(if runs { 0o555 } else { 0o444 }))?;
+    }
+    Ok(())
+}
+
+fn make(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, Permissions::from_mode(0o755))
+}
+
+/// See the module.
+pub(crate) struct Package {
+    host: Arc<Host>,
+    options: PythonOptions,
+    /// The interpreter.
+    executable: OwnedFd,
+    /// Where it is unpacked.
+    folder: PathBuf,
+    /// Versions of functions differ in what their module is imported with.
+    zygotes: Mutex<Vec<(Key, Arc<Zygote>)>>,
+}
+
+/// What is the same for all guests of a zygote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    limits: Limits,
+    environment: Vec<(String, String)>,
+    handler: String,
+}
+
+pub(crate) fn load(
+    host: &Arc<Host>,
+    options: &PythonOptions,
+    artefact: Artefact,
+) -> Result<Arc<dyn Image>, PrepareError> {
+    let failed =
+        |error: io::Error| PrepareError::Compiler(format!("its package cannot be unpacked: {error}"));
+    let folder = options.packages.join(artefact.digest.to_string());
+    if !folder.is_dir() {
+        let package = zip::ZipArchive::new(artefact.file)
+            .map_err(|error| PrepareError::Artefact(format!("it is no ZIP file: {error}")))?;
+        make(&options.packages).map_err(failed)?;
+        // It is there as a whole or not at all.
+        let new = folder.with_extension("new");
+        let _ = fs::remove_dir_all(&new);
+        make(&new).map_err(failed)?;
+        unpack(package, &new).map_err(failed)?;
+        fs::rename(&new, &folder).map_err(failed)?;
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let executable = open(options.python.program(), flags, Mode::empty());
+    let executable = executable.map_err(|error| failed(error.into()))?;
+    Ok(Arc::new(Ready(Arc::new(Package {
+        host: host.clone(),
+        options: options.clone(),
+        executable,
+        folder,
+        zygotes: Mutex::default(),
+    }))))
+}
+
+impl Package {
+    /// The zygote of guests with this grant.
+    pub(crate) fn zygote(&self, grant: &Grant) -> Result<Arc<Zygote>, String> {
+        let Protocol::Lambda { handler } = &grant.protocol else {
+            return Err("a package of Python is run by its handler: the manifest names none".to_owned());
+        };
+        let key = Key {
+            limits: grant.limits,
+            environment: environment(grant, handler),
+            handler: handler.clone(),
+        };
+        let mut zygotes = self.zygotes.lock();
+        zygotes.retain(|(_, zygote)| !zygote.is_gone());
+        if let Some((_, zygote)) = zygotes.iter().find(|(other, _)| *other == key) {
+            return Ok(zygote.clone());
+        }
+        let memory = key.limits.memory.0;
+        let python = &self.options.python;
+        let mut execute = vec![python.program.clone()];
+        execute.extend(python.folders.iter().cloned());
+        execute.extend(LIBRARIES.map(PathBuf::from));
+        let setup = Setup {
+            pure: None,
+            interpreter: Some(program(python, key.environment.clone())),
+            execute,
+            read: FACTS.map(PathBuf::from).into(),
+            placed: vec![
+                (self.folder.clone(), TASK.into()),
+                (self.options.runtime.clone(), RUNTIME.into()),
+            ],
+            scratch: Some((SCRATCH.into(), memory)),
+            // Where all of them are limited together, what one reserves and does not use costs nothing.
+            memory: if self.host.has_groups() {
+                MOST_MEMORY
+            } else {
+                memory
+            },
+            stack: STACK.0,
+            file_size: memory,
+            open_files: OPEN_FILES,
+            threads: PROCESSES,
+            processor: key.limits.cpu_time + Duration::from_secs(1),
+        };
+        let group = self.group(&key.limits).map_err(|error| error.to_string())?;
+        let zygote = self.host.zygote(&setup, &self.executable, group)?;
+        zygotes.push((key, zygote.clone()));
+        Ok(zygote)
+    }
+
+    /// A control group for a zygote or a guest of one, if this host has any.
+    pub(crate) fn group(&self, limits: &Limits) -> io::Result<Option<Lease>> {
+        self.host.group(GroupLimits {
+            memory: limits.memory.0.saturating_add(page::SIZE),
+            processes: PROCESSES,
+            cores: limits.cpus,
+        })
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+}
+
+fn program(python: &Python, environment: Vec<(String, String)>) -> Program {
+    let begin = format!(
+        "import sys; sys.path[:0] = ['{RUNTIME}', '{TASK}']; from millpond.zygote import main; main()"
+    );
+    let name = python.program.to_string_lossy().into_owned();
+    let arguments = [&name, "-I", "-S", "-B", "-c", &begin];
+    Program {
+        arguments: arguments.map(str::to_owned).into(),
+        environment,
+    }
+}
+
+/// What a function finds in its environment: what Lambda's have, then the manifest's.
+fn environment(grant: &Grant, handler: &str) -> Vec<(String, String)> {
+    let name = grant.function.to_string();
+    let version = grant.version.to_string();
+    let own = [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("LANG", "C.UTF-8"),
+        ("TZ", ":UTC"),
+        ("HOME", SCRATCH),
+        ("LAMBDA_TASK_ROOT", TASK),
+        ("LAMBDA_RUNTIME_DIR", RUNTIME),
+        ("AWS_REGION", REGION),
+        ("AWS_DEFAULT_REGION", REGION),
+        ("AWS_EXECUTION_ENV", "AWS_Lambda_python"),
+        ("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand"),
+        ("_HANDLER", handler),
+        ("AWS_LAMBDA_FUNCTION_NAME", &name),
+        ("AWS_LAMBDA_FUNCTION_VERSION", &version),
+        (
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
+            &(grant.limits.memory.0 >> 20).to_string(),
+        ),
+        ("AWS_LAMBDA_LOG_GROUP_NAME", &format!("/aws/lambda/{name}")),
+        ("AWS_LAMBDA_LOG_STREAM_NAME", &format!("[{version}]")),
+        // Threads of the libraries for linear algebra: as many as they get cores.
+        ("OMP_NUM_THREADS", &grant.limits.cpus.to_string()),
+        ("OPENBLAS_NUM_THREADS", &grant.limits.cpus.to_string()),
+        ("MKL_NUM_THREADS", &grant.limits.cpus.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let manifest = grant.environment.iter();
+    let is_free = |(name, _): &&(String, String)| manifest.clone().all(|(other, _)| other != name);
+    own.iter()
+        .filter(is_free)
+        .chain(manifest.clone())
+        .cloned()
+        .collect()
+}
+
+/// What stands for a region of AWS where one is asked for.
+pub(crate) const REGION: &str = "us-east-1";
+
+/// What the engine gives out.
+struct Ready(Arc<Package>);
+
+impl Image for Ready {
+    fn streams(&self) -> bool {
+        true
+    }
+
+    fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
+        let Some(place) = self.0.host.places().take(1) else {
+            return Err(SpawnError::Exhausted(input));
+        };
+        let zygote = self
+            .0
+            .zygote(grant)
+            .map_err(|reason| SpawnError::Failed { reason })?;
+        Ok(Box::new(Call::new(
+            self.0.clone(),
+            zygote,
+            grant.clone(),
+            input,
+            place,
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
+
+    fn package(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut writer = ZipWriter::new(io::Cursor::new(Vec::new()));
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+        for (name, bytes) in files {
+            writer.start_file(*name, options).unwrap();
+            writer.write_all(bytes).unwrap();
+        }
+        writer.finish().unwrap().into_inner()
+    }
+
+    #[test]
+    fn what_leads_out_of_a_package_is_refused() {
+        for name in ["../a", "/a", "a/../../b", "", "a\0b"] {
+            let checked = check(&package(&[(name, b"")]));
+            assert!(
+                matches!(checked, Err(PrepareError::Unsupported(_))),
+                "{name}: {checked:?}"
+            );
+        }
+        assert!(matches!(check(b"PK\x03\x04no"), Err(PrepareError::Malformed(_))));
+        let good = package(&[("app.py", b"x = 1"), ("./lib/__init__.py", b"")]);
+        assert_eq!(check(&good).unwrap(), good);
+    }
+
+    #[test]
+    fn a_package_is_unpacked_for_all_to_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("package.zip");
+        fs::write(
+            &file,
+            package(&[("app.py", b"x = 1"), ("lib/deep/one.py", b"y = 2")]),
+        )
+        .unwrap();
+        let to = folder.path().join("to");
+        make(&to).unwrap();
+        unpack(zip::ZipArchive::new(File::open(file).unwrap()).unwrap(), &to).unwrap();
+        assert_eq!(fs::read(to.join("lib/deep/one.py")).unwrap(), b"y = 2");
+        let mode = fs::metadata(to.join("app.py")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o444);
+    }
+
+    #[test]
+    fn a_python_says_where_it_is() {
+        let python = Python::find(Path::new("python3")).unwrap();
+        assert!(python.version() >= OLDEST && python.program().is_absolute());
+        assert!(python.folders.iter().any(|folder| folder.join("json").is_dir()));
+        assert!(
+            Python::find(Path::new("/bin/true"))
+                .unwrap_err()
+                .contains("no Python")
+        );
+        assert!(Python::find(Path::new("/nowhere/python")).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+"""One request, in a process of its own that was forked for it.
+
+Whoever made the process sends one packet on its socket: `1` if it is the first that serves a request, and else `0`; a line of JSON; then the event unless it comes
+in a file. With it come descriptors: `answer`, a socket on which this process answers; `log`, a file for what it writes; and the event's file, if it has one. The line's keys are those of
+`Context`, and `event_bytes` where there is a file.
+
+What it says on `answer` are packets whose first byte says what they are:
+
+- `a`: a piece of the answer, and more to come;
+- `A`: the last piece: all is said;
+- `h`: before any piece: status and headers, in JSON;
+- `s`: before any piece: it is an answer in pieces, each to go to the client at once;
+- `E`: the function failed: Lambda's JSON;
+- `B`: the request is not what the function takes: why.
+"""
+
+import json
+import os
+import sys
+
+import _socket
+
+from millpond import handler as handlers
+from millpond import native
+
+# Bytes of a packet: more than a socket has room for would wait for nothing.
+_PIECE = 64 << 10
+_DESCRIPTORS = 4
+
+
+def serve(socket, handler, log):
+    """Serves one request, and ends this process. The first one tells what the import had to say: `log`."""
+    status = 1
+    try:
+        native.enclose()
+        socket.send(b"h")
+        _serve(socket, handler, log)
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:  # There is nobody to tell but the log.
+        sys.stderr.write(f"the runtime failed: {error!r}\n")
+    finally:
+        _flush()
+        # Nothing that the function has registered for an exit runs in Lambda either.
+        os._exit(status & 0xFF)
+
+
+def _flush():
+    """What was written is to be in the log before the answer leaves: the process may end with that."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # The function may have closed it, or put something in its place.
+            pass
+
+
+def _serve(socket, handler, log):
+    from millpond.zygote import receive
+
+    packet, descriptors = receive(socket, 192 << 10, _socket.CMSG_SPACE(4 * _DESCRIPTORS))
+    if not packet:
+        return
+    socket.close()
+    is_first, (line, _, event) = packet[:1] == b"1", packet[1:].partition(b"\n")
+    about = json.loads(line)
+    answer, output, *files = descriptors
+    answer = _socket.socket(fileno=answer)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    if is_first:
+        os.write(2, log)
+    if "event_bytes" in about:
+        event = _whole(files[0], about["event_bytes"])
+        os.close(files[0])
+    _reseed()
+    if "trace" in about:
+        os.environ["_X_AMZN_TRACE_ID"] = about["trace"]
+    handlers.installed_logging(about["aws_request_id"])
+    context = handlers.Context(about["aws_request_id"], about["deadline"], about["invoked_function_arn"])
+    try:
+        try:
+            event = handlers.event_of(event)
+        except ValueError as error:
+            _say(answer, b"B", f"its body is not JSON: {error}".encode())
+            return
+        _answer(answer, handler.call(event, context))
+    except handlers.Failed as failure:
+        document = {**failure.document, "requestId": about["aws_request_id"]}
+        _tell(document)
+        _say(answer, b"E", json.dumps(document).encode())
+
+
+def _answer(answer, result):
+    """Sends what the handler returned: what can be gone through piece by piece goes to the client so."""
+    if hasattr(result, "__next__") or hasattr(result, "__anext__"):
+        answer.send(b"s")
+        for piece in _pieces(result):
+            piece = piece.encode() if isinstance(piece, str) else bytes(piece)
+            for begin in range(0, len(piece), _PIECE):
+                answer.send(b"a" + piece[begin : begin + _PIECE])
+        _flush()
+        answer.send(b"A")
+    else:
+        _say(answer, b"A", handlers.encoded(result))
+
+
+def _pieces(result):
+    try:
+        if hasattr(result, "__next__"):
+            yield from result
+        else:
+            yield from _awaited(result)
+    except Exception as error:
+        raise handlers.failed(error) from None
+
+
+def _awaited(result):
+    import asyncio
+
+    with asyncio.Runner() as runner:
+        while True:
+            try:
+                yield runner.run(_next(result))
+            except StopAsyncIteration:
+                return
+
+
+async def _next(result):
+    return await result.__anext__()
+
+
+def _say(answer, kind, document):
+    """Sends `document`, of which the last packet says what it is."""
+    _flush()
+    cut = max(len(document) - 1, 0) // _PIECE * _PIECE
+    for begin in range(0, cut, _PIECE):
+        answer.send(b"a" + document[begin : begin + _PIECE])
+    answer.send(kind + document[cut:])
+
+
+def _tell(document):
+    """Writes a failure to the log, as Lambda does."""
+    trace = "".join(document.get("stackTrace", ()))
+    sys.stdout.write(f"[ERROR] {document['errorType']}: {document['errorMessage']}\n")
+    if trace:
+        sys.stdout.write(f"Traceback (most recent call last):\n{trace}")
+
+
+def _whole(file, length):
+    pieces = []
+    while length:
+        piece = os.read(file, length)
+        if not piece:
+            raise EOFError("the event is cut off")
+        pieces.append(piece)
+        length -= len(piece)
+    return b"".join(pieces)
+
+
+def _reseed():
+    """The kernel's generator, `random` and OpenSSL see to it themselves; NumPy does not."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy:
+        numpy.seed()
