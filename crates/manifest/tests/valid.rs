@@ -56,6 +56,11 @@ protocol = "pure"
 input_sets = ["left", "right"]
 output_sets = ["both"]
 
+[function.greet]
+source = "app.py"
+handler = "lib/app.greet"
+requirements = "requirements.txt"
+
 [[trigger.http]]
 function = "resize"
 path = "/resize/{size}"
@@ -156,6 +161,13 @@ fn a_full_manifest_is_read() {
             inputs: vec!["left".to_owned(), "right".to_owned()],
             outputs: vec!["both".to_owned()],
             content_type: "application/octet-stream".into(),
+        }
+    );
+    let greet = &manifest.function[&"greet".parse().unwrap()];
+    assert_eq!(
+        greet.protocol(),
+        contract::Protocol::Lambda {
+            handler: "lib/app.greet".to_owned(),
         }
     );
     assert_eq!(manifest.trigger.http[0].method, ["POST"]);
