@@ -1,0 +1,590 @@
+"""Clients. Each call is one message to the backend, which signs and sends it; `millpond.backend` carries it there."""
+
+import json
+import os
+import re
+import time
+
+from botocore import _s3, _shapes
+from botocore.config import Config
+from botocore.exceptions import ClientError, ParamValidationError
+
+_BUCKET = re.compile(r"^[a-zA-Z0-9.\-_]{1,255}$")
+_ARN = re.compile(
+    r"^arn:(aws).*:(s3|s3-object-lambda):[a-z\-0-9]*:[0-9]{12}:accesspoint[/:][a-zA-Z0-9\-.]{1,63}$|"
+    r"^arn:(aws).*:s3-outposts:[a-z\-0-9]+:[0-9]{12}:outpost[/:][a-zA-Z0-9\-]{1,63}[/:]accesspoint[/:][a-zA-Z0-9\-]{1,63}$"
+)
+_UNSAFE = re.compile(rb"[^A-Za-z0-9._~/-]")
+_ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])")
+
+# What a status says if the answer says no more.
+_STATUSES = {
+    301: "Moved Permanently", 302: "Found", 304: "Not Modified", 307: "Temporary Redirect", 400: "Bad Request", 401: "Unauthorized",
+    403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout", 409: "Conflict", 411: "Length Required",
+    412: "Precondition Failed", 416: "Requested Range Not Satisfiable", 429: "Too Many Requests", 500: "Internal Server Error",
+    501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout",
+}  # fmt: skip
+_ATTEMPTS = {"legacy": 5}
+_RETRIED_STATUSES = (500, 502, 503, 504)
+_RETRIED_CODES = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "TooManyRequests")
+_UNDONE_FAILURES = ("unavailable", "busy")
+_RETRIED_FAILURES = (*_UNDONE_FAILURES, "broken", "timeout")
+# Seconds: between the first two attempts, and the longest.
+_BACKOFF = 0.1
+_BACKOFF_MAX = 5
+
+
+def snake(name):
+    """`ListObjectsV2` as methods are called, `ETag` as attributes are."""
+    return _WORD.sub("_", name).lower()
+
+
+def quoted(text):
+    """Percent-encoded as paths are."""
+    return _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], text.encode()).decode()
+
+
+def unquoted(text):
+    """What S3 meant by a percent-encoded text."""
+    if "%" not in text and "+" not in text:
+        return text
+    return _ENCODED.sub(lambda match: bytes([int(match[1], 16)]), text.replace("+", " ").encode()).decode(errors="replace")
+
+
+class ServiceId(str):
+    """A service's name, as it is in the names of events."""
+
+    __slots__ = ()
+
+    def hyphenize(self):
+        return self.replace(" ", "-").lower()
+
+
+class ServiceModel:
+    """What a client's service is called."""
+
+    api_version = _s3.API_VERSION
+    service_name = signing_name = endpoint_prefix = "s3"
+    service_id = ServiceId("S3")
+    operation_names = list(_s3.OPERATIONS)
+
+    def __repr__(self):
+        return f"ServiceModel({self.service_name})"
+
+
+class Events:
+    """Where hooks into the real client are registered. None is called: there are no signatures or requests here for them to see."""
+
+    def register(self, event_name, *_args, **_kwargs):
+        import warnings
+
+        warnings.warn(f"boto3's event hooks, as {event_name}, are not called in a Millpond function", RuntimeWarning, stacklevel=2)
+
+    register_first = register_last = unregister = register
+
+
+class ClientMeta:
+    """What a client knows about itself."""
+
+    partition = "aws"
+    service_model = ServiceModel()
+    events = Events()
+
+    def __init__(self, region_name, endpoint_url, config):
+        self.region_name, self.endpoint_url, self.config = region_name, endpoint_url, config
+
+    @property
+    def method_to_api_mapping(self):
+        return {snake(name): name for name in _s3.OPERATIONS}
+
+
+class Exceptions:
+    """The classes of a service's errors, by their codes."""
+
+    ClientError = ClientError
+
+    def __init__(self):
+        self._classes = {}
+
+    def from_code(self, code):
+        """The class of errors with this code."""
+        return getattr(self, code) if code in _s3.ERRORS.split() else ClientError
+
+    def __getattr__(self, name):
+        codes = _s3.ERRORS.split()
+        if name not in codes:
+            raise AttributeError(f"{self!r} object has no attribute {name}. Valid exceptions are: {', '.join(codes)}")
+        made = type(name, (ClientError,), {"__module__": "botocore.errorfactory"})
+        return self.__dict__.setdefault(name, made)
+
+    def __dir__(self):
+        return ["ClientError", "from_code", *_s3.ERRORS.split()]
+
+
+# One for all clients, as their classes are.
+_EXCEPTIONS = Exceptions()
+_operations = {}
+
+
+def operation_of(name):
+    """The operation of this name, read from the table when it is first asked for."""
+    found = _operations.get(name)
+    if found is None:
+        found = _operations[name] = _shapes.Operation(name)
+    return found
+
+
+class Request:
+    """One call as the backend wants it."""
+
+    def __init__(self, operation, params, config):
+        self.method = operation.method
+        self.fields, self.body, self.length = [("x-millpond-document", "json")], b"", None
+        query = [operation.query] if operation.query else []
+        for name, value in params.items():
+            member = operation.members[name]
+            place = member.field
+            if place in ("Bucket", "Key"):
+                continue
+            if place is None:
+                self._put_body(value, member)
+            elif member.type == "map":
+                self.fields += [(place + key.lower(), text) for key, text in value.items()]
+            elif place[0] == "?":
+                query.append(f"{quoted_value(place[1:])}={quoted_value(_shapes.written(value, member.type))}")
+            elif name == "ContentLength":
+                self.length = value
+            else:
+                self.fields.append((place, _shapes.written(value, member.type)))
+        self._check_sum(operation, config)
+        self.target = self._path(operation, params)
+        if query:
+            self.target += "?" + "&".join(query)
+        self._start = self.body.tell() if hasattr(self.body, "tell") else None
+
+    @staticmethod
+    def _path(operation, params):
+        if operation.resource == "service":
+            return "/"
+        bucket = "/" + quoted(params["Bucket"])
+        return bucket if operation.resource == "bucket" else f"{bucket}/{quoted(params['Key'])}"
+
+    def _put_body(self, value, member):
+        if member.type == "blob":
+            if isinstance(value, str):
+                value = value.encode()
+            self.body = value
+            if hasattr(value, "read"):
+                self._measure()
+        elif member.type == "text":
+            self.body = value.encode()
+        else:
+            self.body = _shapes.document(value, member)
+
+    def _measure(self):
+        """How much a file-like object has; one that does not tell is read."""
+        body = self.body
+        try:
+            here = body.tell()
+            self.length = body.seek(0, os.SEEK_END) - here
+            body.seek(here)
+        except (AttributeError, OSError, TypeError):
+            self.body = body.read()
+            if isinstance(self.body, str):
+                self.body = self.body.encode()
+            self.length = None
+
+    def _check_sum(self, operation, config):
+        if operation.members.get("ChecksumAlgorithm") is None or operation.resource == "service":
+            return
+        always = operation.name in _s3.CHECKED
+        if not always and (operation.payload is None or operation.payload.type != "blob"):
+            return
+        wanted = next((value for name, value in self.fields if name == "x-amz-checksum-algorithm"), None)
+        self.fields = [field for field in self.fields if field[0] != "x-amz-checksum-algorithm"]
+        if any(name.startswith("x-amz-checksum-") for name, _ in self.fields):
+            return
+        if wanted or always or config.request_checksum_calculation != "when_required":
+            self.fields.append(("x-millpond-checksum", (wanted or "CRC32").lower()))
+
+    def rewind(self):
+        """Whether the body can be sent again: if so it is ready to."""
+        if not hasattr(self.body, "read"):
+            return True
+        try:
+            self.body.seek(self._start)
+        except (AttributeError, OSError, TypeError):
+            return False
+        return True
+
+
+def quoted_value(text):
+    """Percent-encoded as names and values of a query are."""
+    return quoted(text).replace("/", "%2F")
+
+
+class BaseClient:
+    """What all clients have."""
+
+    def __init__(self, meta):
+        self.meta = meta
+        self.exceptions = _EXCEPTIONS
+        self._real = None
+
+    def __getattr__(self, name):
+        """An operation that this client does not have: the real one's, if the function brings it."""
+        if name.startswith("_"):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        from botocore import _real
+
+        if self._real is None:
+            self._real = _real.client(
+                f"the operation s3.{name}", "s3", region_name=self.meta.region_name, endpoint_url=self.meta.endpoint_url
+            )
+        return getattr(self._real, name)
+
+    def __dir__(self):
+        return [name for name in super().__dir__() if name != "_real"]
+
+    def close(self):
+        """Nothing: there are no connections here."""
+
+    def can_paginate(self, operation_name):
+        """Whether there is a paginator for this method."""
+        return _api_name(operation_name) in _s3.PAGES
+
+    def get_paginator(self, operation_name):
+        """Goes through all pages of a list."""
+        if not self.can_paginate(operation_name):
+            from botocore.exceptions import OperationNotPageableError
+
+            raise OperationNotPageableError(operation_name=operation_name)
+        from botocore.paginate import Paginator
+
+        return Paginator(getattr(self, operation_name), *_s3.PAGES[_api_name(operation_name)])
+
+    @property
+    def waiter_names(self):
+        return [snake(name) for name in _s3.WAITERS]
+
+    def get_waiter(self, waiter_name):
+        """Waits until something is there, or gone."""
+        from botocore.waiter import Waiter
+
+        for name, (operation, states) in _s3.WAITERS.items():
+            if waiter_name == snake(name):
+                return Waiter(name, getattr(self, snake(operation)), states)
+        raise ValueError(f"Waiter does not exist: {waiter_name}")
+
+    def generate_presigned_url(self, ClientMethod, Params=None, ExpiresIn=3600, HttpMethod=None):
+        """A URL with which anybody may do this once the backend has signed it."""
+        name = _api_name(ClientMethod)
+        if name is None:
+            from botocore.exceptions import UnknownClientMethodError
+
+            raise UnknownClientMethodError(method_name=ClientMethod)
+        operation = operation_of(name)
+        params = self._prepared(operation, dict(Params or {}))
+        request = Request(operation, params, Config(request_checksum_calculation="when_required"))
+        fields = [field for field in request.fields if not field[0].startswith("x-millpond-")]
+        fields.append(("x-millpond-presign", str(ExpiresIn)))
+        backend = _backend()
+        try:
+            return backend.call("s3", HttpMethod or request.method, request.target, fields).read().decode()
+        except backend.Failed as failure:
+            raise self._failure(failure, name) from failure
+
+    def generate_presigned_post(self, *_args, **_kwargs):
+        """Not here: the backend signs URLs, and no policies."""
+        raise NotImplementedError(
+            "generate_presigned_post is not supported in a Millpond function: generate_presigned_url('put_object') is"
+        )
+
+    def _prepared(self, operation, params):
+        """Checks what the caller gave, and adds what is always asked for."""
+        bucket = params.get("Bucket", "x")
+        if not _BUCKET.search(bucket) and not _ARN.search(bucket):
+            report = (
+                f'Invalid bucket name "{bucket}": Bucket name must match the regex "{_BUCKET.pattern}" or be an ARN matching the regex'
+                f' "{_ARN.pattern}"'
+            )
+            raise ParamValidationError(report=report)
+        if operation.name in _s3.ENCODED:
+            params.setdefault("EncodingType", "url")
+        if "CopySource" in params:
+            params["CopySource"] = _copy_source(params["CopySource"])
+        _check_metadata(params.get("Metadata"))
+        for prefix in ("SSECustomer", "CopySourceSSECustomer"):
+            if params.get(prefix + "Key") is not None and prefix + "KeyMD5" not in params:
+                _hash_key(params, prefix)
+        if self.meta.config.parameter_validation:
+            errors = []
+            _shapes.check(params, operation.members, "", errors)
+            if errors:
+                raise ParamValidationError(report="\n".join(errors))
+        return params
+
+    def _make_api_call(self, operation_name, api_params):
+        operation, params = operation_of(operation_name), dict(api_params)
+        config = self.meta.config
+        if operation.streams and config.response_checksum_validation != "when_required":
+            params.setdefault("ChecksumMode", "ENABLED")
+        request = Request(operation, self._prepared(operation, params), config)
+        status, headers, body, attempts, exhausted = self._sent(operation, request)
+        answer = _answer(operation, status, headers, body)
+        answer["ResponseMetadata"] |= {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": attempts}
+        if operation.streams and status < 300:
+            answer["ResponseMetadata"] |= _checksum_of(headers)
+        if "Error" in answer:
+            if exhausted:
+                answer["ResponseMetadata"]["MaxAttemptsReached"] = True
+            raise self.exceptions.from_code(answer["Error"].get("Code"))(answer, operation_name)
+        if operation_name in _s3.ENCODED and "EncodingType" not in api_params and answer.get("EncodingType") == "url":
+            _decode(answer, *_s3.ENCODED[operation_name])
+        return answer
+
+    def _sent(self, operation, request):
+        """Status, header fields and body of the answer; how often it was tried again, and whether that was all it may be."""
+        backend, attempt, most = _backend(), 0, _attempts(self.meta.config)
+        # What may have been done is not done again, unless that does no harm.
+        is_harmless = request.method != "POST" or operation.name == "DeleteObjects"
+        while True:
+            is_last = attempt + 1 >= most
+            try:
+                reply = backend.call("s3", request.method, request.target, request.fields, request.body, request.length)
+                headers, status = dict(reply.headers), reply.status
+                if operation.streams and status < 300:
+                    return status, headers, reply, attempt, False
+                body = reply.read()
+                reply.close()
+                if operation.name in _s3.LATE and status == 200 and _code(body):
+                    status = 500
+                fails = status in _RETRIED_STATUSES or (status >= 400 and _code(body) in _RETRIED_CODES)
+                if not fails or is_last or not (is_harmless or status == 503) or not request.rewind():
+                    return status, headers, body, attempt, fails and is_last
+            except backend.Failed as failure:
+                retried = _RETRIED_FAILURES if is_harmless else _UNDONE_FAILURES
+                if failure.kind not in retried or is_last or not request.rewind():
+                    raise self._failure(failure, operation.name) from failure
+            _pause(attempt)
+            attempt += 1
+
+    def _failure(self, failure, operation_name):
+        """What botocore would raise where the backend had no answer."""
+        from botocore import exceptions
+
+        if failure.kind == "denied":
+            response = {"Error": {"Code": "AccessDenied", "Message": failure.message}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+            return self.exceptions.AccessDenied(response, operation_name)
+        made = {
+            "unavailable": exceptions.EndpointConnectionError,
+            "busy": exceptions.EndpointConnectionError,
+            "timeout": exceptions.ReadTimeoutError,
+            "broken": exceptions.ConnectionClosedError,
+        }.get(failure.kind, exceptions.HTTPClientError)
+        return made(endpoint_url=self.meta.endpoint_url, error=failure.message)
+
+
+def _backend():
+    # Late: a function that never calls does without, and tests put theirs in its place.
+    from millpond import backend
+
+    return backend
+
+
+def _attempts(config):
+    retries = config.retries or {}
+    if "total_max_attempts" in retries:
+        return retries["total_max_attempts"]
+    if "max_attempts" in retries:
+        return retries["max_attempts"] + 1
+    mode = retries.get("mode") or os.environ.get("AWS_RETRY_MODE")
+    return int(os.environ.get("AWS_MAX_ATTEMPTS", _ATTEMPTS.get(mode, 3)))
+
+
+def _pause(attempt):
+    # `random` would cost more to import than all of this.
+    jitter = os.urandom(1)[0] / 256
+    time.sleep(min(_BACKOFF * 2**attempt, _BACKOFF_MAX) * (0.5 + jitter / 2))
+
+
+def _api_name(method_name):
+    return next((name for name in _s3.OPERATIONS if snake(name) == method_name), None)
+
+
+def _copy_source(source):
+    if isinstance(source, dict):
+        try:
+            bucket, key, version = source["Bucket"], source["Key"], source.get("VersionId")
+        except KeyError as error:
+            raise ParamValidationError(report=f"Missing required parameter: {error}") from None
+        path = f"{bucket}/object/{key}" if _ARN.search(bucket) else f"{bucket}/{key}"
+        return quoted(path) + (f"?versionId={version}" if version is not None else "")
+    if isinstance(source, str):
+        path, mark, version = source.partition("?versionId=")
+        return quoted(path) + mark + version
+    return source
+
+
+def _check_metadata(metadata):
+    if not isinstance(metadata, dict):
+        return
+    for key, value in metadata.items():
+        try:
+            key.encode("ascii")
+            value.encode("ascii")
+        except UnicodeEncodeError:
+            what = f'Non ascii characters found in S3 metadata for key "{key}", value: "{value}".  '
+            report = f"{what}\nS3 metadata can only contain ASCII characters. "
+            raise ParamValidationError(report=report) from None
+
+
+def _hash_key(params, prefix):
+    from base64 import b64encode
+    from hashlib import md5
+
+    key = params[prefix + "Key"]
+    key = key.encode() if isinstance(key, str) else key
+    params[prefix + "Key"] = b64encode(key).decode()
+    params[prefix + "KeyMD5"] = b64encode(md5(key, usedforsecurity=False).digest()).decode()
+
+
+def _document(body):
+    """The document that an answer is; `None` if it is none."""
+    try:
+        return json.loads(body) if body else None
+    except ValueError:
+        return None
+
+
+def _code(body):
+    found = _document(body)
+    return found.get("Code") if isinstance(found, dict) else None
+
+
+def _answer(operation, status, headers, body):
+    """The output, or the error, that an answer stands for."""
+    about = {}
+    if "x-amz-request-id" in headers:
+        about = {"RequestId": headers["x-amz-request-id"], "HostId": headers.get("x-amz-id-2", "")}
+    if status >= 300:
+        found = _document(body)
+        if isinstance(found, dict) and "Code" in found:
+            error = {name: text if text != "" else None for name, text in found.items() if name not in ("RequestId", "HostId")}
+            return {"Error": error, "ResponseMetadata": about}
+        error = {"Code": str(status), "Message": _STATUSES.get(status, "")}
+        return {"Error": error, "ResponseMetadata": {"RequestId": "", "HostId": ""} | about}
+    return {"ResponseMetadata": about} | _output(operation, headers, body)
+
+
+def _output(operation, headers, body):
+    output = {}
+    for member in operation.fields:
+        name = member.name
+        if member.type == "map":
+            output[name] = {field[len(member.field) :]: text for field, text in headers.items() if field.startswith(member.field)}
+        elif member.field in headers:
+            if name == "Expires":
+                output["ExpiresString"] = headers["expires"]
+            try:
+                output[name] = _shapes.read(headers[member.field], member.type)
+            except ValueError:
+                if name != "Expires":
+                    raise
+    member = operation.document_member
+    if member is None:
+        if operation.document:
+            output |= _shapes.read(_document(body), operation.document)
+    elif member.type == "stream":
+        from botocore.response import Raw, StreamingBody
+
+        output[member.name] = StreamingBody(Raw(body, _backend().Failed), headers.get("content-length"))
+    elif member.type == "text":
+        output[member.name] = body.decode()
+    elif member.type == "string":
+        output[member.name] = _document(body) or None
+    else:
+        output[member.name] = _shapes.read(_document(body), member.type)
+    return output
+
+
+def _checksum_of(headers):
+    """Which checksum came with an object: one of all its bytes, not of its parts."""
+    for name in ("crc32", "sha256", "sha1"):
+        if "-" not in headers.get(f"x-amz-checksum-{name}", "-"):
+            return {"ChecksumAlgorithm": name}
+    return {}
+
+
+def _decode(answer, names, lists):
+    for name in names.split():
+        if name in answer:
+            answer[name] = unquoted(answer[name])
+    for name, key in lists.items():
+        for one in answer.get(name, ()):
+            one[key] = unquoted(one[key])
+
+
+def _method(name):
+    method_name = snake(name)
+
+    def call(self, *args, **kwargs):
+        if args:
+            raise TypeError(f"{method_name}() only accepts keyword arguments.")
+        return self._make_api_call(name, kwargs)
+
+    call.__name__ = method_name
+    call.__qualname__ = f"S3.{method_name}"
+    return call
+
+
+def _transfer(name):
+    def call(self, *args, **kwargs):
+        from boto3.s3 import inject
+
+        return getattr(inject, name)(self, *args, **kwargs)
+
+    call.__name__ = name
+    call.__qualname__ = f"S3.{name}"
+    return call
+
+
+class S3(BaseClient):
+    """The client of S3: a method for each operation of `_s3`, and the managed transfers."""
+
+
+for _name in _s3.OPERATIONS:
+    setattr(S3, snake(_name), _method(_name))
+for _name in ("upload_file", "upload_fileobj", "download_file", "download_fileobj", "copy"):
+    setattr(S3, _name, _transfer(_name))
+
+
+def endpoint_of(region):
+    """Where S3 is if nobody says otherwise."""
+    return "https://s3.amazonaws.com" if region == "us-east-1" else f"https://s3.{region}.amazonaws.com"
+
+
+def make_s3(region_name, endpoint_url, config):
+    """A client of S3."""
+    # A function makes its client where its module is imported, once: what each request would have to load is to be there by then.
+    import botocore._time
+    import botocore.response  # noqa: F401
+
+    for name in _s3.COMMON:
+        operation_of(name)
+    config = config or Config()
+    region = region_name or config.region_name or os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or "us-east-1"
+    endpoint_url = endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or endpoint_of(region)
+    defaults = Config(
+        region_name=region,
+        signature_version="s3v4",
+        retries={"mode": "standard"},
+        request_checksum_calculation=os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported").lower(),
+        response_checksum_validation=os.environ.get("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_supported").lower(),
+    )
+    return S3(ClientMeta(region, endpoint_url, defaults.merge(config).merge(Config(region_name=region))))
+
+
+# Makers of clients by service; what is not here is the real boto3's.
+SERVICES = {"s3": make_s3}

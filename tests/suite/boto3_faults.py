@@ -1,0 +1,314 @@
+"""What Millpond's boto3 does with answers that no server can be asked for: run alone, over a backend that says what it is told to.
+
+    PYTHONPATH=python/guest python3 -S tests/suite/boto3_faults.py FOLDER
+
+prints, in JSON, what failed by the names of the checks. The folder has the real boto3, as a function might bring it.
+"""
+
+import io
+import json
+import sys
+import traceback
+import types
+
+backend = types.ModuleType("millpond.backend")
+
+
+class Failed(Exception):
+    def __init__(self, kind, message):
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+class Reply:
+    """An answer; one whose body is longer than what comes breaks off."""
+
+    def __init__(self, status=200, headers=(), body=b"", length=None):
+        self.status, self._body = status, io.BytesIO(body)
+        self.length = len(body) if length is None else length
+        self.headers = [("content-length", str(self.length)), ("x-amz-request-id", "R"), ("x-amz-id-2", "H"), *headers]
+        self._left, self.is_closed = self.length, False
+
+    def read(self, n=-1):
+        data = self._body.read(n)
+        self._left -= len(data)
+        if self._left and n != 0 and (n < 0 or not data):
+            raise Failed("broken", "it broke off")
+        return data
+
+    def readinto(self, buffer):
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self):
+        self.is_closed = True
+
+
+class Backend:
+    """Answers one after the other, and keeps what was asked."""
+
+    def __init__(self, *answers):
+        self.answers, self.calls = list(answers), []
+
+    def __call__(self, service, operation, target, parameters, body=b"", length=None):
+        body = body.read(length) if hasattr(body, "read") else bytes(body)
+        self.calls.append((operation, target, dict(parameters), body, length))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return Reply(answer.status, answer.headers[3:], answer._body.getvalue(), answer.length) if self.answers == [answer] else answer
+
+
+backend.Failed, backend.Reply = Failed, Reply
+sys.modules["millpond.backend"] = backend
+
+import boto3  # noqa: E402
+import botocore.client  # noqa: E402
+import millpond  # noqa: E402
+from botocore import exceptions  # noqa: E402
+from botocore.config import Config  # noqa: E402
+
+millpond.backend = backend
+botocore.client._BACKOFF = 0.001
+
+
+def answered(*answers, **options):
+    """A client, and the backend behind it."""
+    backend.call = Backend(*answers)
+    return boto3.client("s3", config=Config(**options)), backend.call
+
+
+def document(status, **members):
+    return Reply(status, [("content-type", "application/json")], json.dumps(members).encode())
+
+
+def raises(kind, function, **arguments):
+    try:
+        function(**arguments)
+    except kind as error:
+        return error
+    raise AssertionError(f"nothing raises {kind.__name__}")
+
+
+def check_a_call_is_one_message():
+    s3, asked = answered(Reply(headers=[("etag", '"e"')]))
+    answer = s3.put_object(Bucket="b", Key="a b/+%é", Body=b"x", Metadata={"Name": "v"}, ContentType="t/x")
+    assert asked.calls == [
+        (
+            "PUT",
+            "/b/a%20b/%2B%25%C3%A9",
+            {"x-millpond-document": "json", "x-amz-meta-name": "v", "content-type": "t/x", "x-millpond-checksum": "crc32"},
+            b"x",
+            None,
+        )
+    ]
+    assert answer["ETag"] == '"e"' and answer["ResponseMetadata"]["RequestId"] == "R" and answer["ResponseMetadata"]["RetryAttempts"] == 0
+
+
+def check_a_document_is_escaped():
+    s3, asked = answered(document(200))
+    s3.delete_objects(Bucket="b", Delete={"Objects": [{"Key": 'a&<b>"\r\n'}], "Quiet": True})
+    method, target, fields, body, _ = asked.calls[0]
+    assert (method, target, fields["x-millpond-checksum"]) == ("POST", "/b?delete", "crc32")
+    assert body == (
+        b'<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Object><Key>a&amp;&lt;b&gt;&quot;&#xD;&#xA;</Key></Object>'
+        b"<Quiet>true</Quiet></Delete>"
+    ), body
+
+
+def check_encoded_keys_are_decoded():
+    listed = document(
+        200,
+        EncodingType="url",
+        Prefix="a%20b%2F",
+        Delimiter="%2F",
+        IsTruncated="true",
+        NextContinuationToken="%2F",
+        KeyCount="1",
+        Contents={"Key": "a%20b%2F%C3%A9+c", "Size": "3", "LastModified": "2024-02-03T04:05:06.000Z"},
+        CommonPrefixes=[{"Prefix": "x%26"}],
+    )
+    s3, asked = answered(listed)
+    answer = s3.list_objects_v2(Bucket="b", Prefix="a b/", MaxKeys=5)
+    assert asked.calls[0][1] == "/b?list-type=2&prefix=a%20b%2F&max-keys=5&encoding-type=url"
+    assert answer["Contents"][0]["Key"] == "a b/é c" and answer["CommonPrefixes"] == [{"Prefix": "x&"}]
+    assert (answer["Prefix"], answer["Delimiter"], answer["NextContinuationToken"]) == ("a b/", "/", "%2F")
+    assert answer["Contents"][0]["LastModified"].isoformat() == "2024-02-03T04:05:06+00:00"
+    assert repr(answer["Contents"][0]["LastModified"].tzinfo) == "tzutc()"
+
+
+def check_keys_encoded_by_choice_are_not():
+    s3, _ = answered(document(200, EncodingType="url", Contents={"Key": "a%20b"}))
+    assert s3.list_objects_v2(Bucket="b", EncodingType="url")["Contents"] == [{"Key": "a%20b"}]
+
+
+def check_it_tries_again():
+    s3, asked = answered(document(503, Code="SlowDown", Message="slow"), Failed("unavailable", "no"), Reply())
+    body = io.BytesIO(b"0123")
+    body.read(1)
+    assert s3.put_object(Bucket="b", Key="k", Body=body)["ResponseMetadata"]["RetryAttempts"] == 2
+    assert [call[3] for call in asked.calls] == [b"123"] * 3
+
+
+def check_it_gives_up():
+    s3, asked = answered(document(503, Code="SlowDown", Message="slow"))
+    error = raises(exceptions.ClientError, s3.get_object, Bucket="b", Key="k")
+    assert str(error) == "An error occurred (SlowDown) when calling the GetObject operation (reached max retries: 2): slow", error
+    assert len(asked.calls) == 3 and error.response["ResponseMetadata"]["MaxAttemptsReached"]
+
+
+def check_attempts_are_bounded_by_config():
+    for retries, count in (({"max_attempts": 0}, 1), ({"max_attempts": 4}, 5), ({"total_max_attempts": 2}, 2), ({"mode": "legacy"}, 5)):
+        s3, asked = answered(Failed("busy", "no"), retries=retries)
+        raises(exceptions.EndpointConnectionError, s3.head_object, Bucket="b", Key="k")
+        assert len(asked.calls) == count, (retries, len(asked.calls))
+
+
+def check_what_was_not_safe_is_not_tried_again():
+    s3, asked = answered(Failed("broken", "no"))
+    raises(exceptions.ConnectionClosedError, s3.complete_multipart_upload, Bucket="b", Key="k", UploadId="u")
+    assert len(asked.calls) == 1
+
+
+def check_failures_have_botocores_names():
+    kinds = {
+        "unavailable": exceptions.EndpointConnectionError,
+        "timeout": exceptions.ReadTimeoutError,
+        "broken": exceptions.ConnectionClosedError,
+        "target": exceptions.HTTPClientError,
+    }
+    for kind, wanted in kinds.items():
+        s3, _ = answered(Failed(kind, "no"), retries={"max_attempts": 0})
+        assert type(raises(exceptions.BotoCoreError, s3.head_object, Bucket="b", Key="k")) is wanted
+    s3, _ = answered(Failed("denied", "not granted"))
+    error = raises(s3.exceptions.AccessDenied, s3.head_object, Bucket="b", Key="k")
+    assert error.response["Error"] == {"Code": "AccessDenied", "Message": "not granted"}
+
+
+def check_a_body_that_breaks_off():
+    s3, asked = answered(Reply(body=b"0123", length=10))
+    body = s3.get_object(Bucket="b", Key="k")["Body"]
+    assert body.read(4) == b"0123"
+    raises(exceptions.IncompleteReadError, body.read)
+    s3, asked = answered(Reply(body=b"0123", length=10))
+    raises(exceptions.ResponseStreamingError, s3.get_object(Bucket="b", Key="k")["Body"].read)
+    assert len(asked.calls) == 1
+
+
+def check_a_closed_body_is_let_go():
+    reply = Reply(body=b"0123")
+    s3, _ = answered(reply, None)
+    s3.get_object(Bucket="b", Key="k")["Body"].close()
+    assert reply.is_closed
+
+
+def check_a_download_goes_on_where_it_broke_off():
+    head, whole = Reply(), b"0123456789"
+    head.headers = [("content-length", "10"), ("etag", '"e"')]
+    s3, asked = answered(head, Reply(body=whole[:4], length=10), Reply(body=whole))
+    into, told = io.BytesIO(), []
+    s3.download_fileobj("b", "k", into, Callback=told.append, Config=boto3.s3.transfer.TransferConfig(io_chunksize=3))
+    assert into.getvalue() == whole and sum(told) == 10 and len(asked.calls) == 3
+
+
+def check_an_error_after_200():
+    s3, asked = answered(document(200, Code="InternalError", Message="oh"), document(200, ETag='"e"'))
+    error = raises(exceptions.ClientError, s3.complete_multipart_upload, Bucket="b", Key="k", UploadId="u")
+    assert error.response["Error"]["Code"] == "InternalError" and len(asked.calls) == 1
+    s3, asked = answered(document(200, Code="InternalError", Message="oh"), document(200, ETag='"e"'))
+    assert s3.copy_object(Bucket="b", Key="k", CopySource="b/a")["CopyObjectResult"] == {"ETag": '"e"'}
+    assert [call[2]["x-amz-copy-source"] for call in asked.calls] == ["b/a"] * 2
+
+
+def check_an_upload_that_fails_is_aborted():
+    answers = [document(200, UploadId="u"), document(403, Code="AccessDenied", Message="no")]
+    s3, asked = answered(*answers)
+    config = boto3.s3.transfer.TransferConfig(multipart_threshold=5 << 20, multipart_chunksize=5 << 20, max_concurrency=2)
+    raises(exceptions.ClientError, s3.upload_fileobj, Fileobj=io.BytesIO(bytes(11 << 20)), Bucket="b", Key="k", Config=config)
+    assert asked.calls[-1][:2] == ("DELETE", "/b/k?uploadId=u")
+
+
+def check_an_answer_that_is_no_document():
+    s3, _ = answered(Reply(500, body=b"<html>"), retries={"max_attempts": 0})
+    error = raises(exceptions.ClientError, s3.list_buckets)
+    assert error.response["Error"] == {"Code": "500", "Message": "Internal Server Error"}
+
+
+def check_locations():
+    for told, wanted in (("", None), ("eu-west-1", "eu-west-1")):
+        s3, _ = answered(Reply(body=json.dumps(told).encode()))
+        assert s3.get_bucket_location(Bucket="b")["LocationConstraint"] == wanted
+
+
+def check_grants():
+    grant = {"Grantee": {"Type": "CanonicalUser", "ID": "i"}, "Permission": "READ"}
+    s3, asked = answered(document(200, Owner={"ID": "i"}, AccessControlList={"Grant": grant}))
+    got = s3.get_bucket_acl(Bucket="b")
+    assert got["Grants"] == [grant]
+    s3.put_bucket_acl(Bucket="b", AccessControlPolicy={"Grants": got["Grants"], "Owner": got["Owner"]})
+    assert b'xsi:type="CanonicalUser"><ID>i</ID></Grantee><Permission>READ</Permission></Grant>' in asked.calls[1][3]
+
+
+def check_keys_of_customers():
+    s3, asked = answered(Reply())
+    s3.put_object(Bucket="b", Key="k", Body=b"", SSECustomerAlgorithm="AES256", SSECustomerKey=b"0" * 32)
+    fields = asked.calls[0][2]
+    assert fields["x-amz-server-side-encryption-customer-key"] == "MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA="
+    assert fields["x-amz-server-side-encryption-customer-key-md5"] == "zZ5FnqcIqUjVwvWmyog4zw=="
+
+
+def check_presigning():
+    s3, asked = answered(Reply(body=b"http://signed"))
+    assert s3.generate_presigned_url("put_object", Params={"Bucket": "b", "Key": "k", "ContentType": "a/b"}, ExpiresIn=9) == "http://signed"
+    assert asked.calls[0][:3] == ("PUT", "/b/k", {"content-type": "a/b", "x-millpond-presign": "9"})
+
+
+def check_what_is_not_here_says_so():
+    s3, _ = answered(Reply())
+    for what in (lambda: s3.select_object_content, lambda: boto3.client("dynamodb"), lambda: boto3.resource("sqs")):
+        assert "add boto3 to the function's requirements" in str(raises(exceptions.BotoCoreError, what))
+    assert not hasattr(s3, "select_object_content")
+
+
+def check_the_real_one_works_beside():
+    sys.path.append(sys.argv[1])
+    try:
+        dynamodb = boto3.client("dynamodb", region_name="us-east-1", config=Config(retries={"max_attempts": 0}))
+        from boto3.dynamodb.conditions import Key
+        from botocore.auth import SigV4Auth
+
+        assert type(dynamodb).__name__ == "DynamoDB" and Key("a").eq(1) and SigV4Auth
+        assert issubclass(dynamodb.exceptions.ResourceNotFoundException, exceptions.ClientError)
+        raises(exceptions.ParamValidationError, dynamodb.list_tables, Nonsense=1)
+        assert "do not reach the network" in str(raises(NotImplementedError, dynamodb.list_tables))
+        assert repr(boto3.resource("dynamodb", region_name="us-east-1").Table("t")) == "dynamodb.Table(name='t')"
+        s3, _ = answered(Reply())
+        assert "do not reach the network" in str(raises(NotImplementedError, s3.get_bucket_website, Bucket="b"))
+        assert s3.head_object(Bucket="b", Key="k")["ContentLength"] == 0
+        raises(exceptions.UnknownServiceError, boto3.client, service_name="nonsense", region_name="us-east-1")
+    finally:
+        sys.path.remove(sys.argv[1])
+
+
+def check_hostile_times():
+    s3, _ = answered(Reply(headers=[("expires", "never"), ("last-modified", "Wed, 21 Oct 2015 07:28:00 GMT")]))
+    head = s3.head_object(Bucket="b", Key="k")
+    assert head["ExpiresString"] == "never" and "Expires" not in head
+    assert head["LastModified"].isoformat() == "2015-10-21T07:28:00+00:00"
+
+
+def main():
+    failures = {}
+    for name, check in list(globals().items()):
+        if name.startswith("check_"):
+            failures[name.removeprefix("check_")] = None
+            try:
+                check()
+            except Exception:
+                failures[name.removeprefix("check_")] = traceback.format_exc()
+    print(json.dumps(failures))
+
+
+if __name__ == "__main__":
+    main()
