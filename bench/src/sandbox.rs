@@ -309,6 +309,7 @@ pub(crate) fn grant(memory: ByteSize) -> Result<Arc<Grant>> {
             content_type: "text/plain".into(),
         },
         http: Vec::new(),
+        s3: Vec::new(),
     }))
 }
 

@@ -22,6 +22,8 @@ pub struct Grant {
     pub protocol: Protocol,
     /// Hosts that it may send HTTP requests to, each once.
     pub http: Vec<HttpGrant>,
+    /// Objects in S3 that it may use.
+    pub s3: Vec<S3Grant>,
 }
 
 /// A host that a function may send HTTP requests to.
@@ -34,6 +36,31 @@ pub struct HttpGrant {
     pub headers: Vec<(String, Template)>,
     /// Whether secrets in them may be sent without TLS to a host beyond this machine.
     pub clear_text: bool,
+}
+
+/// Objects that a function may use: those of a bucket whose keys begin with a prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct S3Grant {
+    /// The bucket.
+    pub bucket: String,
+    /// How their keys begin; empty for all of them.
+    pub prefix: String,
+    /// What it may do with them.
+    pub actions: Vec<S3Action>,
+}
+
+/// What a function may do with objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum S3Action {
+    /// Read them.
+    Get,
+    /// Write them.
+    Put,
+    /// List their keys.
+    List,
+    /// Delete them.
+    Delete,
 }
 
 /// What a function claims for its requests. It orders them among those of its tenant, and never before another tenant's.

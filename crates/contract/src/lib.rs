@@ -37,7 +37,9 @@ pub use engine::{
     Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Until, Usage,
 };
 pub use fault::Fault;
-pub use grant::{Claim, Grant, HttpGrant, Limits, Protocol, is_own_address, is_reserved_variable};
+pub use grant::{
+    Claim, Grant, HttpGrant, Limits, Protocol, S3Action, S3Grant, is_own_address, is_reserved_variable,
+};
 pub use head::{Head, HeadBuilder, Origin};
 pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tail};
 pub use names::{

@@ -1,8 +1,8 @@
 //! I/O that trusted code does for sandboxes, which have no network and hold no credential.
 
-use crate::{Body, Grant, ResponseHead, SecretName};
+use crate::{Body, Grant, Head, ResponseHead, SecretName};
 use bytes::Bytes;
-use std::{borrow::Cow, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, future::Future, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
 
 /// Something that can be asked for, such as HTTP requests to other hosts. It holds the connections and the credentials.
 ///
@@ -16,7 +16,8 @@ pub trait Service: Send + Sync {
 }
 
 /// A service as one version may use it. Whatever a sandbox asks is checked here against what was granted, on each call: what is
-/// not granted is [`CallError::Denied`], and nothing of it leaves the node.
+/// not granted is [`CallError::Denied`], or the reply by which the service's own protocol says so, and nothing of it leaves the
+/// node.
 ///
 /// Any number of calls may be under way, from any threads; none waits for another. A service bounds how many, and says
 /// [`CallError::Busy`] beyond that.
@@ -27,6 +28,15 @@ pub trait Session: Send + Sync {
     /// The future is ready when the reply has begun. Its body comes by [`Body`]'s rules, on any thread too; who drops it before
     /// its end gives the rest up. A body that breaks off ends with an error, and never as if it were whole.
     fn call(&self, call: Call) -> Calling;
+
+    /// A socket over which a process of the sandbox's own has all of this from the service itself: the guest's bell of a channel. It is the right to
+    /// call, and ends with whoever has it. Does not block; the calls are in this caller's trace.
+    ///
+    /// # Errors
+    /// The service has no such way (as here), or cannot be reached now.
+    fn attach(&self, _caller: &Caller) -> Result<OwnedFd, CallError> {
+        Err(CallError::Target("this service".to_owned()))
+    }
 }
 
 /// A call under way.
@@ -59,6 +69,17 @@ pub struct Caller {
     pub traceparent: Option<Bytes>,
     /// The `tracestate` that goes with it.
     pub tracestate: Option<Bytes>,
+}
+
+impl Caller {
+    /// Of the request that has this head.
+    pub fn of(head: &Head) -> Self {
+        let field = |name| head.header(name).map(Bytes::copy_from_slice);
+        Self {
+            traceparent: field("traceparent"),
+            tracestate: field("tracestate"),
+        }
+    }
 }
 
 /// What a service answers.

@@ -61,6 +61,7 @@ pub(crate) fn grant() -> Grant {
             content_type: "text/plain".into(),
         },
         http: Vec::new(),
+        s3: Vec::new(),
     }
 }
 

@@ -29,6 +29,7 @@ fn grant(http: Vec<HttpGrant>) -> Grant {
         arguments: Vec::new(),
         protocol: Protocol::Cgi,
         http,
+        s3: Vec::new(),
     }
 }
 

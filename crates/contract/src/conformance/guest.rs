@@ -50,6 +50,7 @@ pub fn grant() -> Grant {
             content_type: "text/plain".into(),
         },
         http: Vec::new(),
+        s3: Vec::new(),
     }
 }
 

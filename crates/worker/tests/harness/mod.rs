@@ -561,6 +561,7 @@ impl Functions {
                     content_type: "text/plain".into(),
                 },
                 http: Vec::new(),
+                s3: Vec::new(),
             }),
             services: None,
             tenancy: None,

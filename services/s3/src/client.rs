@@ -1,0 +1,106 @@
+//! The connections to S3, and what went wrong with one in the contract's words.
+
+use crate::{
+    body::Outgoing,
+    endpoint::{Options, OptionsError},
+};
+use contract::{BodyError, CallError};
+use hyper::body::Incoming;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use std::{error::Error, io, sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
+use tokio::time;
+
+/// How long an idle connection is kept: S3 ends it itself soon after.
+const IDLE_TIME: Duration = Duration::from_secs(15);
+
+/// The pool.
+pub(crate) struct Client(legacy::Client<HttpsConnector<HttpConnector>, Outgoing>);
+
+impl Client {
+    pub(crate) fn new(options: &Options, is_secure: bool) -> Result<Self, OptionsError> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(options.connect));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(trust(is_secure)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        // A request of which nothing has gone when its connection ends is sent again on another.
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(options.idle)
+            .pool_idle_timeout(IDLE_TIME)
+            .pool_timer(TokioTimer::new())
+            .retry_canceled_requests(true)
+            .build(connector);
+        Ok(Self(client))
+    }
+
+    /// Sends a request, and waits for the beginning of a reply as long as that: anew whenever a piece of the body has gone.
+    pub(crate) async fn send(
+        &self,
+        request: http::Request<Outgoing>,
+        patience: Duration,
+    ) -> Result<http::Response<Incoming>, CallError> {
+        let progress = request.body().progress();
+        let mut sent = std::pin::pin!(self.0.request(request));
+        let mut gone = progress.load(Relaxed);
+        loop {
+            match time::timeout(patience, &mut sent).await {
+                Ok(response) => return response.map_err(|error| explain(&error)),
+                Err(_) if progress.load(Relaxed) != gone => gone = progress.load(Relaxed),
+                Err(_) => return Err(CallError::Timeout("the beginning of a reply")),
+            }
+        }
+    }
+}
+
+/// The roots that this machine trusts; none where they are not needed.
+fn trust(is_secure: bool) -> Result<ClientConfig, OptionsError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| OptionsError::Trust(error.to_string()))?;
+    let builder = match is_secure {
+        true => builder
+            .with_native_roots()
+            .map_err(|error| OptionsError::Trust(error.to_string()))?,
+        false => builder.with_root_certificates(RootCertStore::empty()),
+    };
+    Ok(builder.with_no_client_auth())
+}
+
+/// The reason of reasons.
+fn explain(error: &legacy::Error) -> CallError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    let mut text = error.to_string();
+    while let Some(one) = cause {
+        text = one.to_string();
+        if one.is::<rustls::Error>() {
+            return CallError::Secure(text);
+        }
+        if one.is::<BodyError>() {
+            return CallError::Broken(format!("the request's body: {text}"));
+        }
+        if text.starts_with("dns error") {
+            return CallError::Name(one.source().map_or(text, ToString::to_string));
+        }
+        cause = match one.downcast_ref::<io::Error>() {
+            Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return CallError::Refused(text);
+            }
+            Some(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return CallError::Timeout("the connection");
+            }
+            // An error within one is not its source.
+            Some(error) => error.get_ref().map(|inner| inner as &(dyn Error + 'static)),
+            None => one.source(),
+        };
+    }
+    CallError::Broken(text)
+}

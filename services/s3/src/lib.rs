@@ -1,0 +1,285 @@
+//! Work with objects in S3 for sandboxes, which have neither a network nor credentials.
+//!
+//! A sandbox says what S3's REST interface would be told: a method, `/bucket/key?query`, header fields, a body. This service knows
+//! each operation that it lets through (module `access`), checks it against the grant, signs it and sends it. What goes out is made
+//! anew from what was understood: a target is decoded once and encoded again, fields are picked from a list. What is not
+//! understood is not sent.
+//!
+//! Replies are S3's own, errors included, and what is denied here is denied as S3 would: with status 403 and the document
+//! `AccessDenied`. Fields that begin with `x-millpond-` are for the service itself, and save sandboxes from parsing XML and from
+//! summing:
+//!
+//! - `x-millpond-document: json` has documents come as JSON (module `document`); an object's bytes stay as they are.
+//! - `x-millpond-checksum: crc32`, `crc32c`, `crc64nvme`, `sha1` or `sha256` adds that checksum, before a body or behind it.
+//! - `x-millpond-md5: 1` adds `content-md5`.
+//! - `x-millpond-presign: SECONDS` sends nothing: the reply is a URL by which anyone can do the same until then. Where the node
+//!   signs with a session's token, that token is in it, as it is in any such URL.
+//!
+//! A call is sent once; whether it is worth another try is the sandbox's to say.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod body;
+mod checksum;
+mod client;
+mod credentials;
+mod delete;
+mod document;
+mod endpoint;
+mod fields;
+mod reply;
+mod sign;
+mod target;
+mod work;
+
+pub use credentials::{Credentials, CredentialsError};
+pub use endpoint::{Addressing, Options, OptionsError, Payload};
+
+use access::{Kind, classify, is_granted, lists};
+use client::Client;
+use contract::{
+    Body, Call, CallError, Calling, FunctionId, Grant, Reply, S3Grant, Service, Session, VersionNumber,
+};
+use endpoint::Endpoint;
+use fields::{Fields, Unfit};
+use http::{HeaderValue, Method};
+use reply::{Form, Refusal};
+use std::{sync::Arc, time::Duration};
+use target::{Source, Target};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, oneshot},
+    task::AbortHandle,
+};
+
+/// The service `s3`.
+pub struct S3 {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    runtime: Handle,
+    credentials: Arc<Credentials>,
+    endpoint: Endpoint,
+    signs_bodies: bool,
+    signs_streams: bool,
+    patience: Duration,
+    pause: Duration,
+    places: Arc<Semaphore>,
+}
+
+struct S3Session {
+    function: FunctionId,
+    version: VersionNumber,
+    grants: Arc<[S3Grant]>,
+    shared: Arc<Shared>,
+}
+
+impl S3 {
+    /// Does its work on this runtime, which has timers and I/O, as whom the credentials say.
+    pub fn new(runtime: Handle, credentials: Credentials, options: &Options) -> Result<Self, OptionsError> {
+        let endpoint = Endpoint::of(options)?;
+        let is_secure = endpoint.is_secure();
+        Ok(Self {
+            shared: Arc::new(Shared {
+                client: Client::new(options, is_secure)?,
+                runtime,
+                credentials: Arc::new(credentials),
+                signs_bodies: match options.payload {
+                    Payload::Signed => true,
+                    Payload::Unsigned => false,
+                    Payload::Auto => !is_secure,
+                },
+                signs_streams: options.payload == Payload::Signed,
+                endpoint,
+                patience: options.patience,
+                pause: options.pause,
+                places: Arc::new(Semaphore::new(options.calls.min(Semaphore::MAX_PERMITS))),
+            }),
+        })
+    }
+}
+
+impl Service for S3 {
+    fn name(&self) -> &'static str {
+        "s3"
+    }
+
+    fn bind(&self, grant: &Grant) -> Option<Arc<dyn Session>> {
+        (!grant.s3.is_empty()).then(|| {
+            Arc::new(S3Session {
+                function: grant.function.clone(),
+                version: grant.version,
+                grants: grant.s3.clone().into(),
+                shared: self.shared.clone(),
+            }) as Arc<dyn Session>
+        })
+    }
+}
+
+/// A call that is understood and granted.
+struct Asked {
+    function: FunctionId,
+    version: VersionNumber,
+    method: Method,
+    target: Target,
+    kind: Kind,
+    fields: Fields,
+    body: Body,
+    patience: Option<Duration>,
+    pause: Option<Duration>,
+}
+
+impl Asked {
+    /// In which form documents are wanted.
+    fn form(&self) -> Form {
+        form(&self.fields, self.method.as_str())
+    }
+
+    fn log_denied(&self, action: &str, key: Option<&str>) {
+        let (function, version) = (&self.function, self.version);
+        log_denied(function, version, action, &self.target, key);
+    }
+}
+
+fn form(fields: &Fields, method: &str) -> Form {
+    match (method, fields.json) {
+        ("HEAD", _) => Form::Nothing,
+        (_, true) => Form::Json,
+        (_, false) => Form::Xml,
+    }
+}
+
+/// Tells the operator, who may have meant to grant it.
+fn log_denied(
+    function: &FunctionId,
+    version: VersionNumber,
+    action: &str,
+    target: &Target,
+    key: Option<&str>,
+) {
+    let bucket = target.bucket.as_deref().unwrap_or_default();
+    let key = key.or(target.key.as_deref()).unwrap_or_default();
+    tracing::warn!(%function, %version, ?action, bucket, ?key, "a call to S3 is not granted");
+}
+
+impl Session for S3Session {
+    fn call(&self, call: Call) -> Calling {
+        let asked = match self.understand(call) {
+            Ok(asked) => asked,
+            Err(reply) => return Box::pin(async move { Ok(*reply) }),
+        };
+        let Ok(place) = self.shared.places.clone().try_acquire_owned() else {
+            let reply = Refusal::busy().reply(&asked.target.resource(), asked.form());
+            return Box::pin(async move { Ok(reply) });
+        };
+        let (answer, answered) = oneshot::channel();
+        let (shared, grants) = (self.shared.clone(), self.grants.clone());
+        let task = self.shared.runtime.spawn(async move {
+            // Nobody hears it only if the call was given up.
+            let _ = answer.send(shared.serve(asked, &grants, place).await);
+        });
+        let task = Abandoned(task.abort_handle());
+        Box::pin(async move {
+            let reply = answered.await;
+            drop(task);
+            reply.unwrap_or_else(|_| Err(CallError::Broken("the node is shutting down".into())))
+        })
+    }
+}
+
+/// Ends a call that nobody waits for. A call that has its reply is over already.
+struct Abandoned(AbortHandle);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl S3Session {
+    /// What is asked, if it may be; else what S3 would say.
+    fn understand(&self, call: Call) -> Result<Asked, Box<Reply>> {
+        let (mut fields, fit) = Fields::read(call.parameters);
+        let form = form(&fields, &call.operation);
+        let refuse = |refusal: Refusal, resource: &str| Box::new(refusal.reply(resource, form));
+        let Some(target) = Target::parse(&call.target) else {
+            return Err(refuse(Refusal::target(), ""));
+        };
+        let resource = target.resource();
+        let refuse = |refusal: Refusal| refuse(refusal, &resource);
+        let deny = |action: &str| {
+            log_denied(&self.function, self.version, action, &target, None);
+            refuse(Refusal::denied())
+        };
+        match fit {
+            Ok(()) => {}
+            Err(Unfit::Invalid(message)) => return Err(refuse(Refusal::invalid(message))),
+            Err(Unfit::Denied(field)) => return Err(deny(&field)),
+        }
+        let source = match fields.sent.get(SOURCE) {
+            None => None,
+            Some(value) => {
+                let source = value.to_str().ok().and_then(Source::parse);
+                Some(source.ok_or_else(|| refuse(Refusal::source()))?)
+            }
+        };
+        let operation = classify(&call.operation, &target, source.as_ref());
+        let named = || {
+            let names = target.query.iter().map(|(name, _)| &name[..]);
+            format!("{} {}", call.operation, names.collect::<Vec<_>>().join("&"))
+        };
+        let operation = operation.ok_or_else(|| deny(&named()))?;
+        if operation.kind == Kind::Buckets && !lists(&self.grants, None) {
+            return Err(deny("List"));
+        }
+        if let Some(need) = operation
+            .needs
+            .iter()
+            .find(|need| !is_granted(&self.grants, need))
+        {
+            return Err(deny(&format!("{:?}", need.action)));
+        }
+        // Of these two it is seen only here what they are about.
+        if fields.presign.is_some() && matches!(operation.kind, Kind::Buckets | Kind::DeleteMany) {
+            return Err(deny("presign"));
+        }
+        let method = Method::from_bytes(call.operation.as_bytes());
+        let method = method.map_err(|_| refuse(Refusal::target()))?;
+        let has_body = matches!(method, Method::PUT | Method::POST);
+        match (call.body.known_length(), fields.length) {
+            (Some(length), Some(said)) if length as u64 != said => {
+                return Err(refuse(Refusal::incomplete()));
+            }
+            (Some(1..), _) | (None, Some(1..)) if !has_body => {
+                return Err(refuse(Refusal::invalid("This request has no body.")));
+            }
+            _ => {}
+        }
+        let body = if has_body {
+            call.body
+        } else {
+            Body::Whole(bytes::Bytes::new())
+        };
+        if let Some(source) = source.map(|source| HeaderValue::from_str(&source.encoded())) {
+            fields
+                .sent
+                .insert(SOURCE, source.map_err(|_| refuse(Refusal::source()))?);
+        }
+        Ok(Asked {
+            function: self.function.clone(),
+            version: self.version,
+            method,
+            kind: operation.kind,
+            fields,
+            body,
+            patience: call.patience,
+            pause: call.pause,
+            target,
+        })
+    }
+}
+
+const SOURCE: &str = "x-amz-copy-source";
