@@ -18,9 +18,11 @@
 #[cfg(all(feature = "std", not(target_os = "linux")))]
 compile_error!("regions are Linux's");
 
+#[cfg(feature = "std")]
+mod bell;
 pub mod channel;
 #[cfg(feature = "std")]
-mod doorbell;
+mod guest;
 #[cfg(feature = "std")]
 mod host;
 #[cfg(feature = "std")]
@@ -29,7 +31,8 @@ mod sync;
 
 #[cfg(feature = "std")]
 pub use {
-    doorbell::{GuestBells, HostBells, doorbells},
+    bell::{Bell, Heard, bells},
+    guest::{GuestEnd, OpenError},
     host::HostEnd,
     region::{Region, Shared},
 };

@@ -12,9 +12,8 @@ mod random;
 use mapping::Mapping;
 use random::Random;
 use ring::{
-    GuestBells, HostBells, HostEnd, Region,
+    Bell, GuestEnd, Heard, HostEnd, Region, bells,
     channel::{End, Message, SendError},
-    doorbells,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -22,7 +21,7 @@ use rustix::{
 };
 use std::{
     env,
-    os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
     process::{Command, Stdio},
     thread,
 };
@@ -59,7 +58,7 @@ fn answer(question: &Message) -> Message {
 
 /// Answers all questions, and inverts the bytes that they are about. Waits for nothing but its doorbell; how often,
 /// it answers.
-fn serve(end: &mut End, bells: &GuestBells, mut random: Random) -> u32 {
+fn serve(end: &mut End, bell: &Bell, mut random: Random) -> u32 {
     let mut waits = 0;
     loop {
         // Now and then it sleeps at once, whatever there is.
@@ -77,11 +76,11 @@ fn serve(end: &mut End, bells: &GuestBells, mut random: Random) -> u32 {
                     unsafe { start.add(index).write(!start.add(index).read()) };
                 }
                 if end.send(answer(&question)).unwrap().must_ring {
-                    bells.ring().unwrap();
+                    bell.ring().unwrap();
                 }
             }
             None if end.sleep().unwrap() => {
-                bells.wait().unwrap();
+                assert!(bell.wait().unwrap());
                 waits += 1;
             }
             None => {}
@@ -90,24 +89,24 @@ fn serve(end: &mut End, bells: &GuestBells, mut random: Random) -> u32 {
 }
 
 /// Its doorbell, which comes, or the test fails.
-fn wait(bells: &HostBells) {
+fn wait(bell: &Bell) {
     let timeout = Timespec {
         tv_sec: 60,
         tv_nsec: 0,
     };
-    let rung = poll(&mut [PollFd::new(bells, PollFlags::IN)], Some(&timeout)).unwrap();
+    let rung = poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout)).unwrap();
     assert_eq!(rung, 1, "nobody rang");
-    assert!(bells.clear().unwrap());
+    assert_eq!(bell.heard().unwrap(), Heard::Rung);
 }
 
 /// Asks so many questions, never more at a time than there are slots. How often it waited.
-fn ask(host: &mut HostEnd, bells: &HostBells, questions: u64, mut random: Random) -> u32 {
+fn ask(host: &mut HostEnd, bell: &Bell, questions: u64, mut random: Random) -> u32 {
     let bulk = host.layout().bulk().start;
     let (mut asked, mut answered, mut waits) = (0, 0, 0);
     let mut waiting: Vec<(Message, Vec<u8>)> = Vec::new();
     let send = |host: &mut HostEnd, message| {
         if host.send(message).unwrap().must_ring {
-            bells.ring().unwrap();
+            bell.ring().unwrap();
         }
     };
     while answered < questions {
@@ -135,7 +134,7 @@ fn ask(host: &mut HostEnd, bells: &HostBells, questions: u64, mut random: Random
             answered += 1;
         }
         if asked > answered && host.sleep().unwrap() {
-            wait(bells);
+            wait(bell);
             waits += 1;
         }
     }
@@ -146,11 +145,11 @@ fn ask(host: &mut HostEnd, bells: &HostBells, questions: u64, mut random: Random
 
 #[test]
 fn a_hundred_thousand_questions_are_answered() {
-    let (host_bells, guest_bells) = doorbells().unwrap();
+    let (host_bell, guest_bell) = bells().unwrap();
     let mut host = HostEnd::new(Region::new(SIZE).unwrap(), SLOTS).unwrap();
     let mapping = Mapping::new(host.shared().file());
-    let guest = thread::spawn(move || serve(&mut end(&mapping), &guest_bells, Random(1)));
-    let waits = ask(&mut host, &host_bells, 100_000, Random(2));
+    let guest = thread::spawn(move || serve(&mut end(&mapping), &guest_bell, Random(1)));
+    let waits = ask(&mut host, &host_bell, 100_000, Random(2));
     let its = guest.join().unwrap();
     assert!(waits > 0 && its > 0, "nobody slept: {waits} {its}");
 }
@@ -200,46 +199,37 @@ fn two_streams_meet() {
     guest.join().unwrap();
 }
 
-const FILES: &str = "MILLPOND_TEST_CHANNEL";
+const BELL: &str = "MILLPOND_TEST_CHANNEL";
 
 /// The guest of the test below, if that has started this program.
 #[test]
 fn guest_process() {
-    let Ok(files) = env::var(FILES) else { return };
-    let mut files = files.split(' ').map(|number| {
-        // SAFETY: the parent left it open for this function alone.
-        unsafe { OwnedFd::from_raw_fd(number.parse().unwrap()) }
-    });
-    let mut next = || files.next().unwrap();
-    let mapping = Mapping::new(next());
-    let bells = GuestBells::from_files([next(), next()]);
-    serve(&mut end(&mapping), &bells, Random(3));
+    let Ok(file) = env::var(BELL) else { return };
+    // SAFETY: the parent left it open for this function alone.
+    let bell = Bell::new(unsafe { OwnedFd::from_raw_fd(file.parse().unwrap()) });
+    let mapping = Mapping::new(bell.take().unwrap().unwrap());
+    serve(&mut end(&mapping), &bell, Random(3));
 }
 
 #[test]
 fn another_process_answers() {
-    let (host_bells, guest_bells) = doorbells().unwrap();
+    let (host_bell, guest_bell) = bells().unwrap();
     let mut host = HostEnd::new(Region::new(SIZE).unwrap(), SLOTS).unwrap();
-    let [rings, waits] = guest_bells.files();
-    // Without the flag that closes them.
-    let files = [host.shared().file(), rings, waits].map(|file| dup(file).unwrap());
+    host_bell.give(host.shared().file()).unwrap();
+    // Without the flag that closes it.
+    let file = dup(&guest_bell).unwrap();
     let mut guest = Command::new(env::current_exe().unwrap())
         .args(["--exact", "guest_process"])
-        .env(
-            FILES,
-            files
-                .each_ref()
-                .map(|file| file.as_raw_fd().to_string())
-                .join(" "),
-        )
+        .env(BELL, file.as_raw_fd().to_string())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    drop((files, guest_bells));
-    ask(&mut host, &host_bells, 5_000, Random(4));
+    drop((file, guest_bell));
+    ask(&mut host, &host_bell, 5_000, Random(4));
     let last = host.layout().place(SIZE as u64 - 5, 5).unwrap();
     host.copy_in(last, b"final").unwrap();
     assert!(guest.wait().unwrap().success());
+    while host_bell.heard().unwrap() != Heard::Gone {}
     // SAFETY: the guest has ended, and what was open for it here is closed.
     let region = unsafe { host.into_shared().reclaim() };
     assert_eq!(region.into_parts(&[last.range()]).unwrap(), ["final"]);
@@ -268,28 +258,47 @@ fn a_channel_begins_anew_in_memory_that_had_one() {
 
 #[test]
 fn doorbells_are_heard() {
-    let (host, guest) = doorbells().unwrap();
-    assert!(!host.clear().unwrap());
+    let (host, guest) = bells().unwrap();
+    assert_eq!(host.heard(), Ok(Heard::Nothing));
     guest.ring().unwrap();
     guest.ring().unwrap();
     wait(&host);
-    assert!(!host.clear().unwrap());
+    assert_eq!(host.heard(), Ok(Heard::Nothing));
     // One before the wait, and one after the last.
     host.ring().unwrap();
-    guest.wait().unwrap();
+    assert!(guest.wait().unwrap());
     host.ring().unwrap();
     host.ring().unwrap();
-    guest.wait().unwrap();
-    let [_, waits] = guest.files();
-    let now = Timespec::default();
-    let is_rung = || {
-        poll(
-            &mut [PollFd::from_borrowed_fd(waits.as_fd(), PollFlags::IN)],
-            Some(&now),
-        )
-        .unwrap()
-    };
-    assert_eq!(is_rung(), 0);
+    assert!(guest.wait().unwrap());
+    assert_eq!(guest.heard(), Ok(Heard::Nothing));
+    // What was rung before the end is heard before it.
     host.ring().unwrap();
-    assert_eq!(is_rung(), 1);
+    drop(host);
+    assert!(guest.wait().unwrap());
+    assert!(!guest.wait().unwrap());
+    guest.ring().unwrap();
+}
+
+#[test]
+fn a_guest_has_its_end_by_the_bell() {
+    let (host_bell, guest_bell) = bells().unwrap();
+    let mut host = HostEnd::new(Region::new(SIZE).unwrap(), SLOTS).unwrap();
+    host_bell.give(host.shared().file()).unwrap();
+    let mut guest = GuestEnd::open(guest_bell.take().unwrap().unwrap()).unwrap();
+    let bulk = guest.bulk();
+    assert_eq!(bulk, host.layout().bulk());
+    assert_eq!(guest.place(bulk.end as u64, 1), None);
+    let place = guest.place(bulk.start as u64, 4).unwrap();
+    guest.copy_in(place, b"pond").unwrap();
+    let _ = guest.send([7; 8]).unwrap();
+    assert_eq!(host.receive(), Ok(Some([7; 8])));
+    let mut seen = [0; 4];
+    host.copy_out(place, &mut seen).unwrap();
+    assert_eq!(&seen, b"pond");
+
+    host_bell.ring().unwrap();
+    assert!(guest_bell.take().is_err(), "it was rung, and nothing given");
+    drop(host_bell);
+    assert!(guest_bell.take().unwrap().is_none());
+    assert!(GuestEnd::open(Region::new(SIZE).unwrap().share().file()).is_err());
 }

@@ -1,0 +1,25 @@
+//! The process that does I/O for sandboxes: it has the credentials, and they have a channel to it.
+//!
+//! ```text
+//! node ──starts, and starts again──▶ backend ──▶ services ──▶ S3, …
+//!   │ ──────────a bell, a grant────────▶ │
+//!   └──the other bell──▶ sandbox ◀─channel
+//! ```
+//!
+//! Who wants a service in a sandbox's process asks the node for a link ([`contract::Session::attach`]). The node makes a pair of [bells](ring::Bell), keeps neither, and
+//! sends one of them to the backend with what was granted. From there on the two speak without the node. The sandbox's bell *is* its token: it opens
+//! what this version was granted and nothing else, nobody else has it, and it ends with the process that has it.
+//!
+//! The backend keeps nothing that must outlive it. If it ends, the node starts another: each sandbox hears its bell fall silent, asks for a new link, and calls
+//! again what is safe to call again. Requests for links wait in the node's socket meanwhile.
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod control;
+mod link;
+mod server;
+mod supervisor;
+
+pub use server::serve;
+pub use supervisor::{Backend, Proxy};

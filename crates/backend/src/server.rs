@@ -1,0 +1,62 @@
+//! The backend's process.
+
+use crate::{control, control::Attach, link::Link};
+use contract::Service;
+use std::{io, os::fd::OwnedFd, os::unix::net::UnixDatagram as Socket, sync::Arc};
+use tokio::{io::Interest, net::UnixDatagram, runtime::Builder};
+
+/// Threads that do the services' work, and copy.
+const THREADS: usize = 2;
+
+/// Serves links that come on this socket, with these services, until the node has gone. `make` makes the services, on the runtime that they work on.
+///
+/// # Errors
+/// The kernel's, or those of `make`.
+pub fn serve(
+    control: OwnedFd,
+    make: impl FnOnce(tokio::runtime::Handle) -> io::Result<Vec<Arc<dyn Service>>>,
+) -> io::Result<()> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("backend")
+        .enable_all()
+        .build()?;
+    let services: Arc<[_]> = make(runtime.handle().clone())?.into();
+    runtime.block_on(async move {
+        // Not that there were datagrams: what matters is what the socket says it is ready for.
+        let control = Socket::from(control);
+        control.set_nonblocking(true)?;
+        let control = UnixDatagram::from_std(control)?;
+        let receive = || control::receive(&control).map_err(io::Error::from);
+        while let Some((packet, bell)) = control.async_io(Interest::READABLE, receive).await? {
+            begin(&services, &packet, bell);
+        }
+        Ok(())
+    })
+}
+
+fn begin(services: &Arc<[Arc<dyn Service>]>, packet: &[u8], bell: Option<OwnedFd>) {
+    let attach: Attach = match serde_json::from_slice(packet) {
+        Ok(attach) => attach,
+        Err(error) => {
+            return tracing::error!(%error, "a link cannot be made: the node says what this backend does not know");
+        }
+    };
+    let service = services.iter().find(|service| service.name() == attach.service);
+    let session = service.and_then(|service| service.bind(&attach.grant()));
+    let function = &attach.function;
+    let (Some(session), Some(bell)) = (session, bell) else {
+        return tracing::error!(%function, service = attach.service, "a link cannot be made: there is nothing to link");
+    };
+    // A sandbox whose link is not made hears its bell fall silent.
+    match Link::new(bell, session, attach.caller(), attach.memory) {
+        Ok(link) => {
+            tokio::spawn(async move {
+                if let Err(reason) = link.serve().await {
+                    tracing::warn!(function = %attach.function, %reason, "a sandbox broke its link's rules and lost it");
+                }
+            });
+        }
+        Err(error) => tracing::error!(%function, %error, "a link cannot be made"),
+    }
+}

@@ -1,0 +1,216 @@
+//! The node's side: it starts the backend, and starts it again.
+
+use crate::control::{self, Attach};
+use contract::{Call, CallError, Caller, Calling, Grant, Service, Session};
+use ring::bells;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use std::{
+    ffi::OsString,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// One that has lived for less is not started again at once.
+const YOUNG: Duration = Duration::from_secs(1);
+
+/// The first wait before a young one is started again, which doubles each time,
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+
+/// up to this.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// A backend that is kept running. Dropping it ends the process.
+pub struct Backend {
+    shared: Arc<Shared>,
+    /// Closed to stop.
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// Where links are asked for. What waits there survives the process at the other end, whose descriptor the node keeps, too.
+    control: OwnedFd,
+    starts: AtomicU64,
+    process: AtomicU64,
+}
+
+impl Backend {
+    /// Has this program, called with these arguments, serve ([`crate::serve`]) with its standard input for the control socket.
+    ///
+    /// # Errors
+    /// The kernel's. A program that does not start is tried again, and the log says why.
+    pub fn start(program: OsString, arguments: Vec<OsString>) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let (control, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (stop, stopped) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let shared = Arc::new(Shared {
+            control,
+            starts: AtomicU64::new(0),
+            process: AtomicU64::new(0),
+        });
+        let its = shared.clone();
+        let thread = thread::Builder::new().name("backend".into()).spawn(move || {
+            let start = || -> io::Result<Child> {
+                Command::new(&program)
+                    .args(&arguments)
+                    .stdin(Stdio::from(theirs.try_clone()?))
+                    .stdout(Stdio::null())
+                    .spawn()
+            };
+            its.supervise(start, &stopped);
+        })?;
+        Ok(Self {
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// How often it was started.
+    pub fn starts(&self) -> impl Fn() -> u64 + Send + Sync + use<> {
+        let shared = self.shared.clone();
+        move || shared.starts.load(Ordering::Relaxed)
+    }
+
+    /// Its process, 0 while there is none.
+    pub fn process(&self) -> impl Fn() -> u64 + Send + Sync + use<> {
+        let shared = self.shared.clone();
+        move || shared.process.load(Ordering::Relaxed)
+    }
+
+    /// A service of the backend's, for those to whom something of it is granted.
+    pub fn service(&self, name: &'static str, is_granted: fn(&Grant) -> bool) -> Proxy {
+        Proxy {
+            name,
+            is_granted,
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there is a bug that its own message tells.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn supervise(&self, start: impl Fn() -> io::Result<Child>, stopped: &OwnedFd) {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let began = Instant::now();
+            match start() {
+                Ok(mut child) => {
+                    self.starts.fetch_add(1, Ordering::Relaxed);
+                    self.process.store(child.id().into(), Ordering::Relaxed);
+                    tracing::info!(process = child.id(), "the backend starts");
+                    let is_over = wait_for(&child, stopped);
+                    if is_over {
+                        let _ = child.kill();
+                    }
+                    let ended = child.wait();
+                    self.process.store(0, Ordering::Relaxed);
+                    if is_over {
+                        return;
+                    }
+                    let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                    tracing::warn!(how, "the backend has ended; it is started again");
+                }
+                Err(error) => tracing::error!(%error, "the backend cannot be started; it is tried again"),
+            }
+            if began.elapsed() >= YOUNG {
+                wait = FIRST_WAIT;
+                continue;
+            }
+            let time = Timespec::try_from(wait).unwrap_or_default();
+            if poll(&mut [PollFd::new(stopped, PollFlags::IN)], Some(&time)) != Ok(0) {
+                return;
+            }
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+}
+
+/// Until the process has ended, or is to end: whether it is.
+fn wait_for(child: &Child, stopped: &OwnedFd) -> bool {
+    let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let Some(Ok(process)) = process.map(|process| pidfd_open(process, PidfdFlags::empty())) else {
+        return true;
+    };
+    loop {
+        let mut files = [
+            PollFd::new(&process, PollFlags::IN),
+            PollFd::new(stopped, PollFlags::IN),
+        ];
+        match poll(&mut files, None) {
+            Ok(_) => return !files[1].revents().is_empty(),
+            Err(Errno::INTR) => {}
+            Err(_) => return true,
+        }
+    }
+}
+
+/// A service that is the backend's.
+pub struct Proxy {
+    name: &'static str,
+    is_granted: fn(&Grant) -> bool,
+    shared: Arc<Shared>,
+}
+
+impl Service for Proxy {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn bind(&self, grant: &Grant) -> Option<Arc<dyn Session>> {
+        (self.is_granted)(grant).then(|| {
+            Arc::new(ProxySession {
+                service: self.name,
+                grant: grant.clone(),
+                shared: self.shared.clone(),
+            }) as Arc<dyn Session>
+        })
+    }
+}
+
+struct ProxySession {
+    service: &'static str,
+    grant: Grant,
+    shared: Arc<Shared>,
+}
+
+impl Session for ProxySession {
+    fn call(&self, call: Call) -> Calling {
+        // Deploying refuses grants of it to what is no process.
+        Box::pin(async move { Err(CallError::Target(call.target)) })
+    }
+
+    fn attach(&self, caller: &Caller) -> Result<OwnedFd, CallError> {
+        let attach = Attach::new(self.service, &self.grant, caller);
+        let made = bells().and_then(|(host, guest)| {
+            control::send(&self.shared.control, &attach, host.as_fd())?;
+            Ok(guest)
+        });
+        match made {
+            Ok(bell) => Ok(bell.into_inner()),
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => Err(CallError::Busy),
+            Err(error) => Err(CallError::Broken(format!("no link to the backend: {error}"))),
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Sandboxes and a backend on real channels, in threads of one process: those that keep to the rules, and those that do not.
+
+extern crate millpond_backend as backend;
+
+use backend::Backend;
+use bytes::Bytes;
+use contract::{
+    Body, BodyError, BodyStream, Call, CallError, Caller, Calling, FunctionId, Grant, Limits, Protocol,
+    Reply, ResponseHead, S3Action, S3Grant, Service, Session, Trailers, VersionNumber,
+};
+use exchange::{Ask, Broken, Link, MOST_CALLS, Span};
+use ring::{Bell, GuestEnd};
+use rustix::{
+    fd::OwnedFd,
+    process::{Pid, Signal, kill_process},
+};
+use std::{
+    env,
+    future::poll_fn,
+    num::NonZeroU32,
+    sync::Arc,
+    task::{Poll, Waker},
+    thread,
+};
+
+/// A service that answers what it is asked for, in as many pieces as it is told to.
+struct Echo;
+
+struct EchoSession;
+
+struct Chunks {
+    left: u64,
+    chunk: u64,
+    breaks: bool,
+}
+
+impl BodyStream for Chunks {
+    fn poll_next(&mut self, _: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
+        if self.left == 0 {
+            return Poll::Ready(if self.breaks {
+                Err(BodyError::Gone)
+            } else {
+                Ok(None)
+            });
+        }
+        let count = self.left.min(self.chunk);
+        self.left -= count;
+        Poll::Ready(Ok(Some(pattern(self.left, count))))
+    }
+
+    fn trailers(&mut self) -> Trailers {
+        Trailers::new()
+    }
+}
+
+/// Bytes that say where they are, counted from the end.
+fn pattern(left: u64, count: u64) -> Bytes {
+    (0..count).map(|at| ((left + count - at) % 251) as u8).collect()
+}
+
+impl Service for Echo {
+    fn name(&self) -> &'static str {
+        "s3"
+    }
+
+    fn bind(&self, grant: &Grant) -> Option<Arc<dyn Session>> {
+        assert_eq!(grant.s3[0].bucket, "pond");
+        Some(Arc::new(EchoSession))
+    }
+}
+
+impl Session for EchoSession {
+    fn call(&self, call: Call) -> Calling {
+        Box::pin(async move {
+            let parameter = |name: &str| {
+                let found = call.parameters.iter().find(|(its, _)| its == name);
+                found.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<u64>().ok())
+            };
+            let known = parameter("content-length");
+            let sum = match call.body {
+                Body::Whole(bytes) => sum(&bytes),
+                Body::Stream(mut stream) => {
+                    let (mut bytes, mut total) = (0, 0);
+                    while let Some(piece) = poll_fn(|context| stream.poll_next(context.waker()))
+                        .await
+                        .map_err(|error| CallError::Broken(error.to_string()))?
+                    {
+                        bytes += piece.len() as u64;
+                        total += sum(&piece);
+                    }
+                    assert_eq!(Some(bytes), known);
+                    total
+                }
+            };
+            let mut headers = vec![("sum".into(), Bytes::from(sum.to_string()))];
+            let body: Body = match &*call.operation {
+                "fail" => return Err(CallError::Denied("this".to_owned())),
+                "hang" => std::future::pending().await,
+                "small" => Bytes::from(call.target).into(),
+                _ => {
+                    let left = call.target.parse().unwrap();
+                    if call.operation == "known" {
+                        headers.push(("content-length".into(), Bytes::from(call.target)));
+                    }
+                    Body::Stream(Box::new(Chunks {
+                        left,
+                        chunk: parameter("chunk").unwrap_or(u64::MAX),
+                        breaks: call.operation == "breaks",
+                    }))
+                }
+            };
+            let head = ResponseHead { status: 200, headers };
+            Ok(Reply { head, body })
+        })
+    }
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|byte| u64::from(*byte)).sum()
+}
+
+/// The backend's process, if a test of these has started this program as one: the test harness's options are its arguments.
+#[test]
+fn serves() {
+    if env::var_os(SERVES).is_some() {
+        let control: OwnedFd = rustix::io::dup(std::io::stdin()).unwrap();
+        backend::serve(control, |_| Ok(vec![Arc::new(Echo)])).unwrap();
+    }
+}
+
+const SERVES: &str = "MILLPOND_TEST_BACKEND";
+
+fn start() -> Backend {
+    // The variable is for the program alone, and `env` sets it.
+    let this = env::current_exe().unwrap().into_os_string();
+    let arguments = [
+        format!("{SERVES}=1").into(),
+        this,
+        "--exact".into(),
+        "serves".into(),
+    ];
+    Backend::start("/usr/bin/env".into(), arguments.into()).unwrap()
+}
+
+fn attach(backend: &Backend) -> OwnedFd {
+    let grant = Grant {
+        function: "app.f".parse::<FunctionId>().unwrap(),
+        version: VersionNumber(NonZeroU32::MIN),
+        limits: Limits::default(),
+        environment: Vec::new(),
+        arguments: Vec::new(),
+        protocol: Protocol::Cgi,
+        http: Vec::new(),
+        s3: vec![S3Grant {
+            bucket: "pond".to_owned(),
+            prefix: String::new(),
+            actions: vec![S3Action::Get],
+        }],
+    };
+    let proxy = backend.service("s3", |grant| !grant.s3.is_empty());
+    let session = proxy.bind(&grant).unwrap();
+    session.attach(&Caller::default()).unwrap()
+}
+
+fn link(backend: &Backend) -> Arc<Link> {
+    Link::open(Bell::new(attach(backend))).unwrap()
+}
+
+fn head(operation: &str, target: &str, chunk: u64) -> Vec<u8> {
+    let chunk = chunk.to_string();
+    serde_json::to_vec(&serde_json::json!({
+        "operation": operation, "target": target, "parameters": [["chunk", chunk], ["content-length", "7"]],
+    }))
+    .unwrap()
+}
+
+fn ask(link: &Arc<Link>, head: &[u8], body: &[u8]) -> Result<(String, Vec<u8>), Broken> {
+    let (call, mut sent) = link.call(head, body, body.len() as u64)?;
+    while sent < body.len() {
+        match call.send(&body[sent..])? {
+            0 => break,
+            more => sent += more,
+        }
+    }
+    let reply = call.head()?;
+    let mut whole = Vec::new();
+    let mut piece = vec![0; 300_000];
+    loop {
+        match call.read(&mut piece)? {
+            0 => break,
+            count => whole.extend_from_slice(&piece[..count]),
+        }
+    }
+    if let Some(length) = reply.length {
+        assert_eq!(length, whole.len() as u64);
+    }
+    Ok((String::from_utf8(reply.head).unwrap(), whole))
+}
+
+#[test]
+fn calls_are_answered_whatever_their_size() {
+    let backend = start();
+    let link = link(&backend);
+    let (head_of, body) = ask(&link, &head("small", "here", 1), b"ab").unwrap();
+    assert_eq!(head_of, r#"{"status":200,"headers":[["sum","195"]]}"#);
+    assert_eq!(body, b"here");
+    for (operation, size, chunk) in [
+        ("known", 0, 1),
+        ("known", 1, 1),
+        ("known", 1 << 20, 16 << 10),
+        ("known", (1 << 20) + 1, 100_000),
+        ("known", 40 << 20, 1 << 20),
+        ("unknown", 3 << 20, 70_000),
+        ("unknown", 0, 1),
+        ("unknown", 20 << 20, u64::MAX),
+    ] {
+        let (_, body) = ask(&link, &head(operation, &size.to_string(), chunk), b"").unwrap();
+        let mut left = size;
+        let mut expected = Vec::new();
+        while left > 0 {
+            let count = left.min(chunk);
+            left -= count;
+            expected.extend_from_slice(&pattern(left, count));
+        }
+        assert!(body == expected, "{operation} {size} {chunk}: {}", body.len());
+    }
+    for size in [1, 8 << 20, (8 << 20) + 1, 50 << 20] {
+        let body = vec![3; size];
+        let (head_of, _) = ask(&link, &head("small", "", 1), &body).unwrap();
+        assert!(
+            head_of.contains(&format!("[\"sum\",\"{}\"]", 3 * size)),
+            "{size}: {head_of}"
+        );
+    }
+}
+
+#[test]
+fn failures_are_told_and_what_came_before_is_there() {
+    let backend = start();
+    let link = link(&backend);
+    let failed = ask(&link, &head("fail", "", 1), b"").unwrap_err();
+    assert_eq!(
+        failed.to_string(),
+        r#"{"kind":"denied","message":"the manifest does not grant this"}"#
+    );
+    let (call, _) = link.call(&head("breaks", "1000000", 1000), b"", 0).unwrap();
+    call.head().unwrap();
+    let mut bytes = vec![0; 2_000_000];
+    let mut read = 0;
+    let broken = loop {
+        match call.read(&mut bytes) {
+            Ok(count) => {
+                assert_ne!(count, 0, "it breaks, and does not end");
+                read += count;
+            }
+            Err(broken) => break broken,
+        }
+    };
+    assert_eq!(read, 1_000_000);
+    assert!(broken.to_string().contains("the other side has gone"), "{broken}");
+    let no_head = ask(&link, b"{}", b"").unwrap_err();
+    assert!(no_head.to_string().contains("operation"), "{no_head}");
+    assert_eq!(link.call(&[b' '; 65 << 10], b"", 0).err(), Some(Broken::TooLarge));
+}
+
+#[test]
+fn many_threads_call_at_once_and_give_up() {
+    let backend = start();
+    let link = link(&backend);
+    thread::scope(|scope| {
+        for thread in 0..2 * MOST_CALLS as u64 {
+            let link = &link;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let size = (thread * 7919 + round * 104_729) % 3_000_000;
+                    let what = head("known", &size.to_string(), 64 << 10);
+                    if (thread + round) % 3 == 0 {
+                        // Whatever has come of it by now.
+                        drop(link.call(&what, b"x", 1).unwrap());
+                        drop(link.call(&head("hang", "", 1), b"x", 1).unwrap());
+                    } else {
+                        assert_eq!(ask(link, &what, b"x").unwrap().1.len() as u64, size);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_sandbox_that_breaks_the_rules_loses_its_link_and_nobody_else() {
+    let backend = start();
+    let good = link(&backend);
+    let outside = Span {
+        offset: 1 << 50,
+        length: 10,
+    };
+    let none = Span::default();
+    let call = |id, head| Ask::Call {
+        id,
+        head,
+        body: none,
+        length: 0,
+    };
+    let too_long = Span {
+        offset: 1 << 16,
+        length: 9 << 20,
+    };
+    let wrongs: [&[[u64; 8]]; 7] = [
+        &[[0; 8]],
+        &[[u64::MAX; 8]],
+        &[call(1, outside).message()],
+        &[Ask::Free { offset: 64 }.message()],
+        &[Ask::Piece {
+            id: 9,
+            body: too_long,
+        }
+        .message()],
+        &[Ask::Call {
+            id: 1,
+            head: none,
+            body: too_long,
+            length: 1 << 40,
+        }
+        .message()],
+        &[call(1, none).message(), call(1, none).message()],
+    ];
+    for wrong in wrongs {
+        let bell = Bell::new(attach(&backend));
+        let mut end = GuestEnd::open(bell.take().unwrap().unwrap()).unwrap();
+        for message in wrong {
+            if end.send(*message).unwrap().must_ring {
+                bell.ring().unwrap();
+            }
+        }
+        while bell.wait().unwrap() {}
+        assert_eq!(ask(&good, &head("small", "good", 1), b"").unwrap().1, b"good");
+    }
+}
+
+#[test]
+fn a_backend_that_is_killed_is_started_again_and_links_are_made_anew() {
+    let backend = start();
+    let (starts, process) = (backend.starts(), backend.process());
+    for round in 1..=3 {
+        let link = link(&backend);
+        assert_eq!(ask(&link, &head("small", "x", 1), b"").unwrap().1, b"x");
+        assert_eq!(starts(), round);
+        let (call, _) = link.call(&head("hang", "", 1), b"", 0).unwrap();
+        let pid = i32::try_from(process()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        assert_eq!(call.head(), Err(Broken::Gone));
+        drop(call);
+        assert!(link.is_gone());
+        assert_eq!(link.call(b"{}", b"", 0).err(), Some(Broken::Gone));
+    }
+    let pid = Pid::from_raw(i32::try_from(process()).unwrap_or_default());
+    drop(backend);
+    if let Some(pid) = pid {
+        assert!(
+            rustix::process::test_kill_process(pid).is_err(),
+            "it ends with its node"
+        );
+    }
+}

@@ -1,0 +1,42 @@
+//! What a sandbox and the backend say to each other on a [channel](ring::channel).
+//!
+//! A sandbox calls, any number of times at once up to [`MOST_CALLS`], and each call has a reply. Heads are short text whose meaning is the services'; bodies are pieces that
+//! lie in the channel's bulk, which the two have halved: each end gives out places of its own half ([`Room`]) and has them back by what the other says.
+//!
+//! | [`Ask`] of the guest | | [`Tell`] of the host |
+//! |---|---|---|
+//! | `Call`: head, first piece of the body, whole length | → | |
+//! | `Piece`: the next of the body, once the one before is taken | → | `Taken`: what was sent was copied, there is more to come, and the places are the guest's again |
+//! | | ← | `Head`: of the reply; all places of the call are the guest's again |
+//! | `Free`: a place of the host's, read | ⇄ | `Piece`: of the reply's body, up to [`AHEAD`] that are not free yet |
+//! | `Drop`: the call is over for the guest, all places of the host's with it | → | `Failed`: there is no reply, or no more of it: the call is over for both. Each `Drop` has one |
+//!
+//! A guest that keeps to these rules finds room for each message in rings of [`SLOTS`]; one that does not loses its channel.
+
+#![forbid(unsafe_code)]
+
+mod guest;
+mod room;
+mod wire;
+
+pub use guest::{Broken, CallHandle, Head, Link};
+pub use room::Room;
+pub use wire::{Ask, Id, Span, Tell};
+
+/// Calls of one guest at a time.
+pub const MOST_CALLS: usize = 32;
+
+/// In each ring: more than there can be messages under way.
+pub const SLOTS: u32 = 256;
+
+/// Pieces of one reply that the guest has not freed.
+pub const AHEAD: u32 = 2;
+
+/// Bytes of a piece of a reply.
+pub const PIECE: u64 = 1 << 20;
+
+/// Bytes of a piece of a call's body.
+pub const CALL_PIECE: u64 = 8 << 20;
+
+/// Bytes of a head.
+pub const LARGEST_HEAD: u64 = 64 << 10;

@@ -1,0 +1,126 @@
+//! See [`GuestEnd`].
+
+use crate::channel::{Corrupt, End, Message, Misfit, Place, SendError, Sent, Unfit};
+use rustix::{
+    fs::fstat,
+    io::{self, Errno},
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+};
+use std::{os::fd::AsFd, ptr::NonNull};
+
+/// A guest's end of a channel, where the guest has the operating system's help, and its mapping of the memory.
+#[derive(Debug)]
+pub struct GuestEnd {
+    end: End,
+    start: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: it owns the mapping, which is no thread's own.
+unsafe impl Send for GuestEnd {}
+// SAFETY: shared, it only reads bulk.
+unsafe impl Sync for GuestEnd {}
+
+/// Memory in which there is no channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// It could not be mapped.
+    Map(Errno),
+    /// See [`Unfit`].
+    Unfit(Unfit),
+}
+
+impl std::error::Error for OpenError {}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Map(error) => write!(f, "the channel's memory cannot be mapped: {error}"),
+            Self::Unfit(unfit) => unfit.fmt(f),
+        }
+    }
+}
+
+impl GuestEnd {
+    /// Of the channel in this file, which no other guest's end has.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open(file: impl AsFd) -> Result<Self, OpenError> {
+        let map = || -> io::Result<(NonNull<u8>, usize)> {
+            let size = usize::try_from(fstat(&file)?.st_size).map_err(|_| Errno::FBIG)?;
+            let all = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: the kernel chooses a place where nothing is.
+            let start = unsafe { mmap(std::ptr::null_mut(), size, all, MapFlags::SHARED, &file, 0) }?;
+            Ok((NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, size))
+        };
+        let (start, size) = map().map_err(OpenError::Map)?;
+        // SAFETY: it is mapped until this end is dropped, its file's size is sealed, and the address is nobody else's.
+        let end = unsafe { End::guest(start, size) };
+        match end {
+            Ok(end) => Ok(Self { end, start, size }),
+            Err(unfit) => {
+                // SAFETY: it was mapped above, and nobody else has it.
+                let _ = unsafe { munmap(start.as_ptr().cast(), size) };
+                Err(OpenError::Unfit(unfit))
+            }
+        }
+    }
+
+    /// A place of its bulk; `None` unless all of it is.
+    pub fn place(&self, offset: u64, length: u64) -> Option<Place> {
+        self.end.layout().place(offset, length)
+    }
+
+    /// Where bulk begins and ends.
+    pub fn bulk(&self) -> std::ops::Range<usize> {
+        self.end.layout().bulk()
+    }
+
+    /// [`End::send`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn send(&mut self, message: Message) -> Result<Sent, SendError> {
+        self.end.send(message)
+    }
+
+    /// [`End::receive`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn receive(&mut self) -> Result<Option<Message>, Corrupt> {
+        self.end.receive()
+    }
+
+    /// [`End::sleep`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn sleep(&mut self) -> Result<bool, Corrupt> {
+        self.end.sleep()
+    }
+
+    /// [`End::copy_out`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn copy_out(&self, place: Place, to: &mut [u8]) -> Result<(), Misfit> {
+        self.end.copy_out(place, to)
+    }
+
+    /// [`End::copy_in`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn copy_in(&mut self, place: Place, from: &[u8]) -> Result<(), Misfit> {
+        self.end.copy_in(place, from)
+    }
+}
+
+impl Drop for GuestEnd {
+    fn drop(&mut self) {
+        // SAFETY: it is this end's own mapping, and the end is not used any more.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
+    }
+}
