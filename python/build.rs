@@ -5,6 +5,8 @@ use std::{env, path::PathBuf, process::Command};
 fn main() {
     println!("cargo::rerun-if-changed=native");
     println!("cargo::rerun-if-changed=guest");
+    println!("cargo::rerun-if-changed=../crates/exchange/src");
+    println!("cargo::rerun-if-changed=../crates/ring/src");
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let target = env::var("TARGET").expect("cargo sets it");
     let built = folder.join("native");

@@ -104,6 +104,20 @@ if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
     cp tests/requirements.txt "$venv/installed.txt"
 fi
 
+# --- An S3 server for the tests and benchmarks, which Go builds; Go checks what it downloads ---------------------------
+versitygw=v1.8.0
+if go version 2>/dev/null | grep -qE 'go1\.(2[5-9]|[3-9][0-9])'; then
+    if ! [ -x "build/tools/bin/versitygw-$versitygw" ]; then
+        say "building versitygw $versitygw"
+        mkdir -p build/tools/bin
+        GOBIN=$PWD/build/tools/bin GOFLAGS=-trimpath go install "github.com/versity/versitygw/cmd/versitygw@$versitygw"
+        mv build/tools/bin/versitygw "build/tools/bin/versitygw-$versitygw"
+        ln -sf "versitygw-$versitygw" build/tools/bin/versitygw
+    fi
+else
+    say "skipped: versitygw, because Go 1.25 or later is not here; tests of S3 are skipped"
+fi
+
 # --- Packages of the templates: each is made a project in build/templates, and what its lock file names is brought here,
 # --- so that the tests ask nothing of the network
 prepare() { # TEMPLATE LOCK-FILE COMMAND...

@@ -19,12 +19,13 @@ const NATIVE_FILE: &str = "millpond/native.abi3.so";
 /// The module that is a function's zygote.
 pub const ZYGOTE: &str = "millpond.zygote";
 
-/// Writes all of it to a folder, which is made. What is there already and different is replaced.
-pub fn unpack(folder: &Path) -> io::Result<()> {
+/// Writes all of it to a folder, which is made: whether anything was not there yet. What is there and different is replaced.
+pub fn unpack(folder: &Path) -> io::Result<bool> {
+    let mut changed = false;
     for file in files(&MODULES) {
-        write(&folder.join(file.path()), file.contents())?;
+        changed |= write(&folder.join(file.path()), file.contents())?;
     }
-    write(&folder.join(NATIVE_FILE), NATIVE)
+    Ok(changed | write(&folder.join(NATIVE_FILE), NATIVE)?)
 }
 
 fn files<'a>(folder: &'a Dir<'a>) -> Box<dyn Iterator<Item = &'a include_dir::File<'a>> + 'a> {
@@ -34,9 +35,9 @@ fn files<'a>(folder: &'a Dir<'a>) -> Box<dyn Iterator<Item = &'a include_dir::Fi
     Box::new(sources.chain(folder.dirs().flat_map(files)))
 }
 
-fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
+fn write(path: &Path, contents: &[u8]) -> io::Result<bool> {
     if fs::read(path).is_ok_and(|there| there == contents) {
-        return Ok(());
+        return Ok(false);
     }
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -44,7 +45,8 @@ fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     // Whoever has it mapped keeps what was there.
     let new = path.with_extension("new");
     fs::write(&new, contents)?;
-    fs::rename(new, path)
+    fs::rename(new, path)?;
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -54,10 +56,11 @@ mod tests {
     #[test]
     fn all_of_it_is_written_and_mended() {
         let folder = tempfile::tempdir().unwrap();
-        unpack(folder.path()).unwrap();
+        assert!(unpack(folder.path()).unwrap());
+        assert!(!unpack(folder.path()).unwrap());
         let zygote = folder.path().join("millpond/zygote.py");
         fs::write(&zygote, "broken").unwrap();
-        unpack(folder.path()).unwrap();
+        assert!(unpack(folder.path()).unwrap());
         assert!(fs::read_to_string(&zygote).unwrap().contains("def main"));
         assert!(
             fs::read(folder.path().join(NATIVE_FILE))

@@ -246,12 +246,10 @@ impl Cell {
         capability::drop_now()?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         self.fence.try_clone()?.put_up(&self.own)?;
-        // An interpreter's would be those of all of its guests together.
-        if !matches!(self.guests, Guests::Interpreter { .. }) {
-            limit::lower(Resource::Nproc, self.threads)?;
-            if let Some(time) = self.processor {
-                limit::lower(Resource::Cpu, seconds(time))?;
-            }
+        // An interpreter's are those of all of its guests together, and its time is none of theirs.
+        limit::lower(Resource::Nproc, self.threads)?;
+        if let (Guests::Pure | Guests::Programs { .. }, Some(time)) = (&self.guests, self.processor) {
+            limit::lower(Resource::Cpu, seconds(time))?;
         }
         // Who ended before this guest has asked to end with it does not end it. It is asked last: at first the kernel may be about it.
         self.check_zygote()?;

@@ -295,6 +295,17 @@ pub enum S3Action {
     Delete,
 }
 
+impl From<S3Action> for contract::S3Action {
+    fn from(action: S3Action) -> Self {
+        match action {
+            S3Action::Get => Self::Get,
+            S3Action::Put => Self::Put,
+            S3Action::List => Self::List,
+            S3Action::Delete => Self::Delete,
+        }
+    }
+}
+
 /// What makes functions run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -413,6 +424,18 @@ impl Function {
             concurrency: self.concurrency.unwrap_or(default.concurrency),
             queue: self.queue.unwrap_or(default.queue),
         }
+    }
+
+    /// The objects that it may use.
+    pub fn objects(&self) -> Vec<contract::S3Grant> {
+        let granted = self.grants.s3.iter();
+        granted
+            .map(|grant| contract::S3Grant {
+                bucket: grant.bucket.clone(),
+                prefix: grant.prefix.clone(),
+                actions: grant.actions.iter().map(|action| (*action).into()).collect(),
+            })
+            .collect()
     }
 
     /// How standard output becomes a response.

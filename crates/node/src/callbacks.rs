@@ -62,6 +62,7 @@ fn grant(function: FunctionId, hosts: &[String]) -> Grant {
         arguments: Vec::new(),
         protocol: Protocol::Cgi,
         http: http.collect(),
+        s3: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a node can be told: defaults, then the file, then the command line.
 
-use crate::CallOptions;
+use crate::{CallOptions, objects::S3Options};
 use contract::{ByteSize, Name};
 use figment::{
     Figment,
@@ -63,6 +63,9 @@ pub struct Config {
     pub rwasm: RwasmOptions,
     /// The engine `process`.
     pub process: ProcessOptions,
+    /// Where S3 is, if functions may use objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3: Option<S3Options>,
 }
 
 /// Who may use AWS Lambda's API. Keys of `[lambda]` in the configuration file.
@@ -124,6 +127,7 @@ impl Default for Config {
             aot: AotOptions::default(),
             rwasm: RwasmOptions::default(),
             process: ProcessOptions::default(),
+            s3: None,
         }
     }
 }
@@ -316,6 +320,9 @@ impl Config {
             return wrong("`quantum` must be between 100us and 1s");
         }
         self.calls.check().map_err(ConfigError::Value)?;
+        if let Some(s3) = &self.s3 {
+            s3.check().map_err(ConfigError::Value)?;
+        }
         if self.connections == 0 {
             return wrong("`connections` must be at least 1");
         }

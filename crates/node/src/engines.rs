@@ -1,6 +1,6 @@
 //! The engines of a node, and the compilers that it starts for them.
 
-use crate::{Config, Error, Room, limits};
+use crate::{Config, Error, Room, limits, objects};
 use confine::Programs;
 use contract::{ByteSize, Engine, PrepareError};
 use engine_aot::Aot;
@@ -161,7 +161,10 @@ fn python_here(config: &Config) -> Result<PythonOptions, String> {
     let data = &config.data;
     let found = interpreter(config).and_then(|python| {
         let (runtime, packages) = (data.join("python"), data.join("packages"));
-        let unpacked = python::unpack(&runtime).and_then(|()| {
+        let unpacked = python::unpack(&runtime).and_then(|is_new| {
+            if is_new {
+                python.compile(&runtime)?;
+            }
             fs::create_dir_all(&packages)?;
             Ok((runtime.canonicalize()?, packages.canonicalize()?))
         });
@@ -354,13 +357,16 @@ const COMPILE_SAFE: &str = "compile-code-safe";
 /// How long compiling one module may take, if it is no larger than most: see [`compile::time_for`].
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
-/// What the program does if its arguments say that a node started it: as a compiler ([`compile::answer`]), or as the process from which those of
-/// native executables are forked ([`engine_process::answer`]).
+/// What the program does if its arguments say that a node started it: as a compiler ([`compile::answer`]), as the process from which those of
+/// native executables are forked ([`engine_process::answer`]), or as the backend ([`backend::serve`]).
 pub fn helper(arguments: &[OsString]) -> Option<ExitCode> {
     if let Some(code) = engine_process::answer(arguments) {
         return Some(code);
     }
     let (first, rest) = arguments.split_first()?;
+    if first == objects::SERVE {
+        return Some(objects::answer(rest));
+    }
     let layout = match first.to_str()? {
         COMPILE => Layout::Guarded,
         COMPILE_DENSE => Layout::Dense,

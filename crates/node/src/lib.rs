@@ -22,6 +22,7 @@ mod cores;
 mod driver;
 mod engines;
 mod limits;
+mod objects;
 mod once;
 mod protocols;
 mod schedules;
@@ -30,8 +31,10 @@ pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsO
 pub use driver::CallOptions;
 pub use engines::{HostCompiler, helper, host_compilers, supports_processes};
 pub use limits::{Limit, Room, meminfo, room};
+pub use objects::{Addressing, Payload, S3Options};
 
 use admin::Audit;
+use backend::Backend;
 use callbacks::Courier;
 use contract::{Engine, Service};
 use cores::Common;
@@ -90,6 +93,8 @@ pub struct Node {
     listen: SocketAddr,
     admin: SocketAddr,
     tls: Option<SocketAddr>,
+    /// Ends after the requests that call it.
+    _backend: Option<Backend>,
     // Last: the ticker outlives the cores.
     _ticker: Ticker,
 }
@@ -140,6 +145,9 @@ pub enum Error {
     /// What was called asynchronously cannot be read.
     #[error("failed to read the log of asynchronous calls: {0}")]
     Calls(#[from] calls::Error),
+    /// S3 cannot be used as the configuration says.
+    #[error("failed to use S3 as `[s3]` of the configuration says: {0}")]
+    Objects(String),
     /// TLS has nothing to show.
     #[error(transparent)]
     Certificates(#[from] proxy::CertificateError),
@@ -207,7 +215,14 @@ impl Node {
             Secrets::open(&config.data.join("secrets")).map_err(|error| data_error(error.to_string()))?;
         let tracer = exporter.as_ref().and_then(Exporter::tracer);
         let files = usize::try_from(files).unwrap_or(1024);
-        let services = services(&network, &secrets, tracer, limits::calls(files));
+        let backend = match &config.s3 {
+            Some(s3) => {
+                s3.probe().map_err(Error::Objects)?;
+                Some(objects::start(s3, files / 4, &metrics).map_err(system("start the backend"))?)
+            }
+            None => None,
+        };
+        let services = services(&network, &secrets, tracer, limits::calls(files), backend.as_ref());
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             metrics: Some(metrics.clone()),
@@ -365,6 +380,7 @@ impl Node {
             listen,
             admin,
             tls,
+            _backend: backend,
             _ticker: ticker,
         })
     }
@@ -451,13 +467,14 @@ fn services(
     secrets: &Secrets,
     tracer: Option<Tracer>,
     calls: usize,
+    backend: Option<&Backend>,
 ) -> Vec<Arc<dyn Service>> {
-    vec![Arc::new(Http::new(
-        network.handle().clone(),
-        secrets.clone(),
-        tracer,
-        calls,
-    ))]
+    let http = Http::new(network.handle().clone(), secrets.clone(), tracer, calls);
+    let objects = backend.map(|backend| Arc::new(objects::service(backend)) as Arc<dyn Service>);
+    objects
+        .into_iter()
+        .chain([Arc::new(http) as Arc<dyn Service>])
+        .collect()
 }
 
 /// Callbacks that are delivered at once.

@@ -88,7 +88,7 @@ pub enum Error {
     #[error("the manifest is not valid: {}", list(.0))]
     Manifest(Vec<manifest::Diagnostic>),
     /// The manifest has grants.
-    #[error("`{function}` asks for grants ({services}), which this node does not offer yet")]
+    #[error("`{function}` asks for grants ({services}), which this node does not offer to it")]
     GrantsUnavailable {
         /// The function.
         function: FunctionId,
@@ -316,7 +316,7 @@ impl Error {
                     422,
                     "grants-unavailable",
                     format!(
-                        "remove `[[function.{name}.grants.…]]` from the manifest; a function without grants only computes"
+                        "remove `[[function.{name}.grants.…]]` from the manifest; objects are for functions with a `handler`, of the node's own applications, where its configuration has `[s3]`"
                     ),
                 )
             }

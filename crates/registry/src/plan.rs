@@ -108,14 +108,16 @@ pub(crate) fn wanted(
             application: application.clone(),
             function: name.clone(),
         };
+        // Whose buckets a tenant may use, no operator has said; and Wasm has no interface for them yet.
+        let may_have_objects = application.tenant.is_none() && function.handler.is_some();
         let services = [
-            ("http", function.grants.http.is_empty()),
-            ("s3", function.grants.s3.is_empty()),
+            ("http", !function.grants.http.is_empty(), true),
+            ("s3", !function.grants.s3.is_empty(), may_have_objects),
         ];
         let services: Vec<_> = services
             .iter()
-            .filter(|(service, empty)| !empty && !offered.contains(service))
-            .map(|(service, _)| *service)
+            .filter(|(service, asked, may_have)| *asked && !(*may_have && offered.contains(service)))
+            .map(|(service, ..)| *service)
             .collect();
         if !services.is_empty() {
             return Err(Error::GrantsUnavailable {

@@ -3,8 +3,8 @@
 
 use crate::Error;
 use contract::{
-    ApplicationId, Claim, Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, SecretName,
-    Template, VersionNumber,
+    ApplicationId, Claim, Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, S3Grant,
+    SecretName, Template, VersionNumber,
 };
 use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -133,6 +133,9 @@ pub struct Settings {
         skip_serializing_if = "BTreeSet::is_empty"
     )]
     pub clear_text: BTreeSet<String>,
+    /// Objects that it may use.
+    #[serde(default, rename = "grants.s3", skip_serializing_if = "Vec::is_empty")]
+    pub s3: Vec<S3Grant>,
 }
 
 impl Settings {
@@ -162,6 +165,7 @@ impl Settings {
             http: granted.iter().map(|grant| grant.host.clone()).collect(),
             headers: headers.collect(),
             clear_text: clear_text.map(|grant| grant.host.clone()).collect(),
+            s3: function.objects(),
         }
     }
 
@@ -180,6 +184,7 @@ impl Settings {
             arguments: self.arguments.clone(),
             protocol: self.protocol.clone(),
             http: self.hosts(),
+            s3: self.s3.clone(),
         }
     }
 

@@ -4,17 +4,17 @@
 //! process has ended; and when the answer is there, the process is ended.
 
 use crate::{
+    files::{LOG, fixed, no_memory, pair, stream, trap},
     host::{Held, Lease, Listening, Ordered, Standing, Zygote},
     python::{Package, REGION},
     wire::{self, End, Id, Order},
 };
 use bytes::Bytes;
-use contract::{Fault, Grant, Input, ResponseHead, Sandbox, Step, Until, Usage};
+use contract::{CallError, Caller, Fault, Grant, Input, ResponseHead, Sandbox, Step, Until, Usage};
 use fresh::Place;
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create},
-    io::{Errno, pread, pwrite},
-    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    fs::fstat,
+    io::{Errno, pread},
 };
 use serde_json::{Map, Value, json};
 use std::{
@@ -29,9 +29,6 @@ use wasi::Command;
 /// After which an order is tried again for which the zygote's socket had no room.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// Bytes of log that are kept of one request.
-const LOG: u64 = 16 << 20;
-
 /// Events up to so many bytes come with the order, larger ones in a file.
 const IN_ORDER: usize = 64 << 10;
 
@@ -43,6 +40,9 @@ const MOST_ORDERS: u32 = 8;
 
 /// Zygotes that may end before they begin with it.
 const MOST_LOST: u32 = 2;
+
+/// Links to services of one request: each time that a service begins anew, it asks again.
+const MOST_LINKS: u32 = 1_000;
 
 /// What a process is given, and leaves.
 struct Work {
@@ -101,6 +101,8 @@ pub(crate) struct Call {
     orders: u32,
     /// Zygotes that have ended with its order.
     lost: u32,
+    /// Links to services that it may still ask for.
+    links: u32,
 }
 
 impl Call {
@@ -127,6 +129,7 @@ impl Call {
             place: Some(place),
             orders: 0,
             lost: 0,
+            links: MOST_LINKS,
         }
     }
 
@@ -144,27 +147,15 @@ impl Call {
         if !in_file {
             words.extend_from_slice(&event);
         }
-        let file = in_file.then(|| {
-            let file = memfd_create("millpond-event", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-            write_all(&file, &event)?;
-            let fixed = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-            fcntl_add_seals(&file, fixed)?;
-            Ok(file)
-        });
-        let (answer, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (answer, theirs) = pair()?;
         rustix::io::ioctl_fionbio(&answer, true)?;
         Ok(Work {
             listening: None,
             answer,
             theirs: Some(theirs),
-            log: memfd_create("millpond-log", MemfdFlags::CLOEXEC)?,
+            log: stream()?,
             logged: 0,
-            event: file.transpose()?,
+            event: in_file.then(|| fixed(&event)).transpose()?,
             words,
             group: None,
         })
@@ -252,13 +243,7 @@ impl Call {
         if self.orders >= MOST_ORDERS {
             return Err(trap("its process could not be ordered: its zygotes end"));
         }
-        let (answer, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(no_memory)?;
+        let (answer, theirs) = pair().map_err(no_memory)?;
         rustix::io::ioctl_fionbio(&answer, true).map_err(no_memory)?;
         work.listening = None;
         (work.answer, work.theirs) = (answer, Some(theirs));
@@ -326,10 +311,33 @@ impl Call {
                     let reason = String::from_utf8_lossy(piece).into_owned();
                     return Err(Fault::BadInput { reason });
                 }
+                (b'c', _) => {
+                    let service = String::from_utf8_lossy(piece).into_owned();
+                    // Who does not take what it has asked for has not asked.
+                    let _ = match self.link(&service) {
+                        Ok(bell) => wire::send(socket, &[b"c"], &[bell.as_fd()]),
+                        Err(reason) => wire::send(socket, &[b"n", reason.as_bytes()], &[]),
+                    };
+                }
                 _ => return Err(trap("its process says what the runtime does not")),
             }
         }
         Ok(Heard::Some)
+    }
+
+    /// A link to a service, or why there is none.
+    fn link(&mut self, service: &str) -> Result<OwnedFd, String> {
+        let left = self.links.checked_sub(1);
+        self.links = left.ok_or("denied this request has asked for too many links")?;
+        let services = self.command.services();
+        let session = services.and_then(|services| services.get(service));
+        let session =
+            session.ok_or_else(|| format!("denied the manifest grants nothing of the service {service}"))?;
+        let caller = Caller::of(self.command.head());
+        session.attach(&caller).map_err(|error| match error {
+            CallError::Busy => format!("busy {error}"),
+            _ => format!("unavailable {error}"),
+        })
     }
 
     fn respond(&mut self, whole: Vec<u8>) -> Result<(), Fault> {
@@ -525,24 +533,4 @@ fn log(command: &mut Command, file: &OwnedFd, logged: u64) -> u64 {
         return logged + count as u64;
     }
     logged
-}
-
-fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> rustix::io::Result<()> {
-    let mut at = 0;
-    while !bytes.is_empty() {
-        let written = pwrite(file, bytes, at)?;
-        at += written as u64;
-        bytes = &bytes[written..];
-    }
-    Ok(())
-}
-
-fn trap(reason: &str) -> Fault {
-    Fault::Trap {
-        reason: reason.to_owned(),
-    }
-}
-
-fn no_memory(error: impl std::fmt::Display) -> Fault {
-    trap(&format!("the host has no memory for it: {error}"))
 }

@@ -2,17 +2,14 @@
 
 use crate::{
     Options, SPAWNER,
+    files::pair,
     wire::{self, End, Id, News, Order},
     zygote::Setup,
 };
 use confine::{Group, GroupLimits, Groups};
 use fresh::{Place, Places};
 use parking_lot::Mutex;
-use rustix::{
-    event::epoll,
-    io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, socketpair},
-};
+use rustix::{event::epoll, io::Errno};
 use slab::Slab;
 use std::{
     collections::{HashMap, VecDeque},
@@ -245,15 +242,6 @@ impl Drop for Lease {
             self.pool.idle.lock().push(group);
         }
     }
-}
-
-fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
 }
 
 /// How a guest stands, for its sandbox.

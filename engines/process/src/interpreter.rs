@@ -6,13 +6,14 @@
 //! gets its folder, its control group and its request from here, and its end is learnt here. One guest is forked ahead of need.
 
 use crate::{
+    files::pair,
     wire::{self, End, Id, News, Order},
     zygote::{Finished, failed, mask_ends, reap, start, unmask},
 };
 use confine::Cell;
 use rustix::{
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt},
+    net::sockopt,
     process::{Pid, Signal, kill_process},
     stdio,
 };
@@ -113,15 +114,6 @@ pub(crate) fn serve(
         ending: None,
     };
     family.serve(&mask)
-}
-
-fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
 }
 
 /// In the child.

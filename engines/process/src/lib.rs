@@ -23,6 +23,7 @@
 
 mod call;
 mod executable;
+mod files;
 mod host;
 mod image;
 mod interpreter;

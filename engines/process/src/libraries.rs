@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Where libraries lie, in the order in which they are looked for.
-const FOLDERS: [&str; 6] = [
+pub(crate) const FOLDERS: [&str; 6] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
     "/lib/aarch64-linux-gnu",

@@ -8,7 +8,7 @@ use crate::{
     call::Call,
     host::{Host, Lease, Zygote},
     interpreter::Program,
-    page,
+    libraries, page,
     zygote::Setup,
 };
 use confine::GroupLimits;
@@ -38,7 +38,7 @@ const RUNTIME: &str = "/opt/millpond";
 const SCRATCH: &str = "/tmp";
 
 /// Threads and processes of a guest.
-pub(crate) const PROCESSES: u64 = 256;
+const PROCESSES: u64 = 256;
 
 /// Descriptors of one of its processes.
 const OPEN_FILES: u64 = 1_024;
@@ -52,16 +52,6 @@ const STACK: ByteSize = ByteSize::mib(8);
 /// Bytes of a package when it is unpacked, at most, and files in it.
 const LARGEST_PACKAGE: u64 = 2 << 30;
 const MOST_FILES: usize = 100_000;
-
-/// Folders of the host's libraries, which extension modules ask for.
-const LIBRARIES: [&str; 6] = [
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/lib64",
-    "/usr/lib64",
-];
 
 /// What says something of the host that libraries want to know, and time zones.
 const FACTS: [&str; 4] = [
@@ -134,6 +124,29 @@ impl Python {
             version,
             folders: folders.into_iter().map(PathBuf::from).collect(),
         })
+    }
+
+    /// Compiles the modules of a folder to bytecode beside them, which is used as long as they are the same.
+    pub fn compile(&self, folder: &Path) -> io::Result<()> {
+        let status = Command::new(&self.program)
+            .args([
+                "-I",
+                "-S",
+                "-m",
+                "compileall",
+                "-q",
+                "--invalidation-mode",
+                "checked-hash",
+            ])
+            .arg(folder)
+            .stdin(Stdio::null())
+            .status()?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!(
+                "its modules cannot be compiled: {status}"
+            ))),
+        }
     }
 
     /// Major and minor version.
@@ -237,15 +250,7 @@ pub(crate) struct Package {
     /// Where it is unpacked.
     folder: PathBuf,
     /// Versions of functions differ in what their module is imported with.
-    zygotes: Mutex<Vec<(Key, Arc<Zygote>)>>,
-}
-
-/// What is the same for all guests of a zygote.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Key {
-    limits: Limits,
-    environment: Vec<(String, String)>,
-    handler: String,
+    zygotes: Mutex<Vec<(Arc<Grant>, Arc<Zygote>)>>,
 }
 
 pub(crate) fn load(
@@ -281,28 +286,25 @@ pub(crate) fn load(
 
 impl Package {
     /// The zygote of guests with this grant.
-    pub(crate) fn zygote(&self, grant: &Grant) -> Result<Arc<Zygote>, String> {
+    pub(crate) fn zygote(&self, grant: &Arc<Grant>) -> Result<Arc<Zygote>, String> {
         let Protocol::Lambda { handler } = &grant.protocol else {
             return Err("a package of Python is run by its handler: the manifest names none".to_owned());
         };
-        let key = Key {
-            limits: grant.limits,
-            environment: environment(grant, handler),
-            handler: handler.clone(),
-        };
         let mut zygotes = self.zygotes.lock();
         zygotes.retain(|(_, zygote)| !zygote.is_gone());
-        if let Some((_, zygote)) = zygotes.iter().find(|(other, _)| *other == key) {
+        if let Some((_, zygote)) = zygotes.iter().find(|(other, _)| Arc::ptr_eq(other, grant)) {
             return Ok(zygote.clone());
         }
-        let memory = key.limits.memory.0;
+        let limits = grant.limits;
+        let memory = limits.memory.0;
         let python = &self.options.python;
         let mut execute = vec![python.program.clone()];
         execute.extend(python.folders.iter().cloned());
-        execute.extend(LIBRARIES.map(PathBuf::from));
+        // What extension modules ask for.
+        execute.extend(libraries::FOLDERS.map(PathBuf::from));
         let setup = Setup {
             pure: None,
-            interpreter: Some(program(python, key.environment.clone())),
+            interpreter: Some(program(python, environment(python, grant, handler))),
             execute,
             read: FACTS.map(PathBuf::from).into(),
             placed: vec![
@@ -319,12 +321,13 @@ impl Package {
             stack: STACK.0,
             file_size: memory,
             open_files: OPEN_FILES,
-            threads: PROCESSES,
-            processor: key.limits.cpu_time + Duration::from_secs(1),
+            // Of all guests together: each has a control group, where there are any.
+            threads: PROCESSES.saturating_mul(u64::from(limits.concurrency).saturating_add(2)),
+            processor: limits.cpu_time + Duration::from_secs(1),
         };
-        let group = self.group(&key.limits).map_err(|error| error.to_string())?;
+        let group = self.group(&limits).map_err(|error| error.to_string())?;
         let zygote = self.host.zygote(&setup, &self.executable, group)?;
-        zygotes.push((key, zygote.clone()));
+        zygotes.push((grant.clone(), zygote.clone()));
         Ok(zygote)
     }
 
@@ -355,7 +358,9 @@ fn program(python: &Python, environment: Vec<(String, String)>) -> Program {
 }
 
 /// What a function finds in its environment: what Lambda's have, then the manifest's.
-fn environment(grant: &Grant, handler: &str) -> Vec<(String, String)> {
+fn environment(python: &Python, grant: &Grant, handler: &str) -> Vec<(String, String)> {
+    let (major, minor) = python.version;
+    let runtime = format!("AWS_Lambda_python{major}.{minor}");
     let name = grant.function.to_string();
     let version = grant.version.to_string();
     let own = [
@@ -367,7 +372,7 @@ fn environment(grant: &Grant, handler: &str) -> Vec<(String, String)> {
         ("LAMBDA_RUNTIME_DIR", RUNTIME),
         ("AWS_REGION", REGION),
         ("AWS_DEFAULT_REGION", REGION),
-        ("AWS_EXECUTION_ENV", "AWS_Lambda_python"),
+        ("AWS_EXECUTION_ENV", &runtime),
         ("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand"),
         ("_HANDLER", handler),
         ("AWS_LAMBDA_FUNCTION_NAME", &name),

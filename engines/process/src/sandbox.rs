@@ -1,6 +1,7 @@
 //! A sandbox: one request, and the process that serves it.
 
 use crate::{
+    files::{LOG, fixed, no_memory, stream, trap},
     host::{Held, Lease, Ordered, Standing, Zygote},
     image::Loaded,
     pure_guest::{BAD_ACCESS, STACK_OVERFLOW},
@@ -12,12 +13,9 @@ use contract::{Fault, Grant, Input, Sandbox, Step, Until, Usage};
 use fresh::Place;
 use pure::system_data::Memory;
 use ring::{Region, Shared};
-use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create},
-    io::{pread, pwrite},
-};
+use rustix::{fs::fstat, io::pread};
 use std::{
-    fmt, mem,
+    mem,
     os::fd::{AsFd as _, OwnedFd},
     sync::Arc,
     task::{Poll, Waker},
@@ -27,9 +25,6 @@ use wasi::Command;
 
 /// After which an order is tried again for which the zygote's socket had no room.
 const AGAIN: Duration = Duration::from_millis(1);
-
-/// Bytes of log that are kept of one request.
-const LOG: u64 = 16 << 20;
 
 /// What a guest is given, and leaves.
 enum Work {
@@ -127,15 +122,9 @@ impl Running {
 
     fn streams(&mut self) -> std::io::Result<Work> {
         let group = self.image.group(&self.grant.limits)?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = || memfd_create("millpond-stream", flags);
-        let [input, output, log] = [file()?, file()?, file()?];
         let body = self.command.body().take(usize::MAX);
-        write_all(&input, &body)?;
-        let fixed = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-        fcntl_add_seals(&input, fixed)?;
         Ok(Work::Program {
-            streams: [input, output, log],
+            streams: [fixed(&body)?, stream()?, stream()?],
             group,
             logged: 0,
         })
@@ -464,12 +453,6 @@ fn ended(end: End) -> Ended {
     }
 }
 
-fn trap(reason: &str) -> Fault {
-    Fault::Trap {
-        reason: reason.to_owned(),
-    }
-}
-
 fn killed(signal: i32) -> Fault {
     let what = match signal {
         libc::SIGABRT => "it aborted",
@@ -484,20 +467,6 @@ fn killed(signal: i32) -> Fault {
         _ => "it was ended",
     };
     trap(&format!("{what} (signal {signal})"))
-}
-
-fn no_memory(error: impl fmt::Display) -> Fault {
-    trap(&format!("the host has no memory for it: {error}"))
-}
-
-fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> rustix::io::Result<()> {
-    let mut at = 0;
-    while !bytes.is_empty() {
-        let written = pwrite(file, bytes, at)?;
-        at += written as u64;
-        bytes = &bytes[written..];
-    }
-    Ok(())
 }
 
 fn read(file: &OwnedFd, mut at: u64, bytes: usize) -> rustix::io::Result<Vec<u8>> {

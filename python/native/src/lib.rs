@@ -1,5 +1,7 @@
 //! What the runtime for Python cannot say in Python: to fork into namespaces of its own, and to give up what that took.
 
+mod link;
+
 use pyo3::{exceptions::PyOSError, ffi, prelude::*};
 use std::{io, mem, ptr};
 
@@ -102,5 +104,7 @@ fn check(result: libc::c_long) -> PyResult<()> {
 #[pymodule]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork, module)?)?;
-    module.add_function(wrap_pyfunction!(enclose, module)?)
+    module.add_function(wrap_pyfunction!(enclose, module)?)?;
+    module.add_class::<link::Link>()?;
+    module.add_class::<link::Call>()
 }

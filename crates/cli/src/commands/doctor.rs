@@ -26,6 +26,7 @@ impl Doctor {
         findings.extend(node::host_compilers(&config).into_iter().map(compiler));
         findings.push(processes());
         findings.push(tls(&config));
+        findings.push(objects(&config));
         output.answer(&json!(findings), || report(&findings))?;
         let broken: Vec<&str> = findings
             .iter()
@@ -108,6 +109,29 @@ fn tls(config: &Config) -> Finding {
         ),
         (Some(listen), Ok(())) => finding(State::Ok, format!("at https://{listen}")),
         (Some(listen), Err(error)) => finding(State::Missing, format!("at https://{listen}: {error}")),
+    }
+}
+
+/// Where objects are, and whether there are keys for them. Nobody is asked there.
+fn objects(config: &Config) -> Finding {
+    let finding = |state, found| Finding {
+        capability: "S3",
+        state,
+        found,
+        needed_for: "functions with `grants.s3`",
+        remedy: "mend [s3] of the configuration, or what it names".to_owned(),
+        required: state == State::Missing,
+    };
+    let Some(s3) = &config.s3 else {
+        return finding(State::Ok, "not configured: set [s3]".to_owned());
+    };
+    let place = match &s3.endpoint {
+        Some(endpoint) => format!("at {endpoint}"),
+        None => format!("of AWS, in {}", s3.region),
+    };
+    match s3.probe() {
+        Ok(()) => finding(State::Ok, place),
+        Err(reason) => finding(State::Missing, format!("{place}: {reason}")),
     }
 }
 

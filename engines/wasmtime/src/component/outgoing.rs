@@ -6,7 +6,7 @@ use super::{
     table::{Object, Sent, mistaken},
 };
 use bytes::Bytes;
-use contract::{Body, Call, CallError, Caller, Head, Reply};
+use contract::{Body, Call, CallError, Caller, Reply};
 use flow::Sender;
 use std::{
     mem,
@@ -130,7 +130,7 @@ impl Host {
             patience: first_byte
                 .map(|first_byte| Duration::from_nanos(first_byte.saturating_add(connect.unwrap_or(0)))),
             pause: between_bytes.map(Duration::from_nanos),
-            caller: caller(self.command()?.head()),
+            caller: Caller::of(self.command()?.head()),
         };
         Ok(Ok(Sent::Calling(session.call(call))))
     }
@@ -186,15 +186,6 @@ impl Host {
             None => Poll::Ready(Ok(())),
             Some(body) => Poll::Ready(ready!(body.poll_end(waker))),
         }
-    }
-}
-
-/// Who asks, and where in which trace.
-fn caller(head: &Head) -> Caller {
-    let copy = |name| head.header(name).map(Bytes::copy_from_slice);
-    Caller {
-        traceparent: copy("traceparent"),
-        tracestate: copy("tracestate"),
     }
 }
 

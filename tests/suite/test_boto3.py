@@ -1,0 +1,113 @@
+"""Millpond's boto3 against the real one: the same cases on the same server, and their results compared.
+
+The server is versitygw. The real boto3 talks to it from a process of its own; ours does so from a deployed function, through the node's
+backend. What no server can be brought to say is in `boto3_faults`, which needs no node.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3_cases
+import pytest
+from conftest import end, running
+from harness import PATIENCE, ROOT, Node, clean_environment
+from objects import S3Server, granted
+from test_python import function
+
+GUEST = ROOT / "python" / "guest"
+REAL_BUCKET, OUR_BUCKET = "cases-real", "cases-ours"
+# Those that cases make and ask for, by what they add to the name.
+BUCKETS = ("", "-none", "-versioned", "-new", "-far", "-resource", "-made")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A server with versions, and nothing in it."""
+    server = S3Server(tmp_path_factory.mktemp("store")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def real(store):
+    """What each case comes to on the real boto3, in a process that has its environment to itself."""
+    environment = clean_environment() | store.environment() | {"AWS_EC2_METADATA_DISABLED": "true"}
+    event = {"case": list(boto3_cases.CASES), "bucket": REAL_BUCKET, "prefix": "p/"}
+    code = (
+        "import json, sys, boto3_cases as cases\n"
+        "event = json.load(sys.stdin)\n"
+        "for name in (event['bucket'], sys.argv[1]): cases.client().create_bucket(Bucket=name)\n"
+        "json.dump(cases.handler(event, None), sys.stdout)\n"
+    )
+    command = [sys.executable, "-c", code, OUR_BUCKET]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, env=environment, input=json.dumps(event).encode(), capture_output=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def ours(store, tmp_path_factory):
+    """The function that runs cases on Millpond's boto3."""
+    folder = tmp_path_factory.mktemp("boto3")
+    node = Node(folder, config=store.configuration(folder))
+    running.append(node)
+    node.start()
+    try:
+        if "process" not in node.control("GET", "/v1/node").document["engines"]:
+            pytest.skip("the engine process is not here: `millpond doctor` says why")
+        code = Path(boto3_cases.__file__).read_text()
+        grants = {"s3": [granted(OUR_BUCKET + more) for more in BUCKETS]}
+        settings = {"memory": "512MiB", "timeout": "60s", "grants": grants}
+        yield node.deploy("boto3", {"cases": function(code, **settings)})
+    finally:
+        end(node)
+
+
+# What the node does not let through, whatever is granted: settings of a bucket, which are its owner's matter, and keys that a server on a file
+# system takes for paths. And what versitygw takes, and AWS does not.
+OTHERWISE = dict.fromkeys(
+    ("key_dot", "key_dotdot", "bucket_tags", "bucket_acl_put", "bucket_versioning", "bucket_policy", "bucket_policy_malformed", "bucket_cors")
+    + ("bucket_lifecycle", "no_bucket_delete_bucket_policy"),
+    "AccessDenied",
+) | {"delete_objects_none": "MalformedXML"}
+
+
+@pytest.mark.limit(400)
+@pytest.mark.parametrize("name", boto3_cases.CASES)
+def test_a_case_is_the_same_on_both(real, ours, name):
+    event = {"case": name, "bucket": OUR_BUCKET, "prefix": "p/"}
+    answer = ours.call("cases", json.dumps(event).encode())
+    assert answer.status == 200, answer.body[:2000]
+    if name in OTHERWISE:
+        assert OTHERWISE[name] in answer.text
+    else:
+        assert answer.document == real[name]
+
+
+def test_what_no_server_says():
+    real = Path(importlib.util.find_spec("boto3").origin).parents[1]
+    command = [sys.executable, "-S", Path(__file__).with_name("boto3_faults.py"), real]
+    environment = clean_environment() | {"PYTHONPATH": str(GUEST)}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    failed = {name: trace for name, trace in json.loads(done.stdout).items() if trace}
+    assert not failed, "\n".join(failed.values())
+
+
+def test_it_costs_little():
+    """What a function pays for `boto3.client("s3")`: modules, by which time and memory go, on whatever machine this is."""
+    code = (
+        "import json, os, sys; before = set(sys.modules); import boto3; boto3.client('s3'); print(json.dumps([*set(sys.modules) - before]))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYTHONPATH": str(GUEST)}
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=environment, capture_output=True, timeout=PATIENCE, check=True)
+    loaded = json.loads(done.stdout)
+    heavy = {"asyncio", "concurrent", "email", "hashlib", "http", "inspect", "logging", "socket", "ssl", "typing", "urllib", "xml"}
+    assert not heavy & {name.partition(".")[0] for name in loaded}, loaded
+    assert len([name for name in loaded if name.startswith("boto")]) < 12, loaded

@@ -1,0 +1,230 @@
+"""Functions in Python that use S3 by boto3: what they do is done by the backend, and they hold no key."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from harness import eventually
+from objects import SECRET, S3Server, granted
+from test_processes import children
+from test_python import function
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    server = S3Server(tmp_path_factory.mktemp("s3")).start()
+    server.client().create_bucket(Bucket="pond")
+    server.client().create_bucket(Bucket="sea")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def pond(s3, tmp_path_factory):
+    """A node with S3."""
+    from conftest import end, running
+    from harness import Node
+
+    folder = tmp_path_factory.mktemp("pond")
+    node = Node(folder, config=s3.configuration(folder))
+    running.append(node)
+    node.start()
+    if "process" not in node.control("GET", "/v1/node").document["engines"]:
+        pytest.skip("the engine process is not here: `millpond doctor` says why")
+    yield node
+    end(node)
+
+
+def objects(code, *grants, **settings):
+    return function(code, grants={"s3": list(grants) or [granted("pond")]}, timeout="20s", **settings)
+
+
+COPY = """
+import boto3
+s3 = boto3.client("s3")
+
+def handler(event, context):
+    body = s3.get_object(Bucket="pond", Key=event["from"])["Body"].read()
+    s3.put_object(Bucket="pond", Key=event["to"], Body=body.upper(), ContentType="text/plain", Metadata={"by": "mill"})
+    return {"bytes": len(body)}
+"""
+
+
+def test_a_handler_reads_and_writes_objects(pond, s3):
+    s3.client().put_object(Bucket="pond", Key="in.txt", Body=b"water")
+    app = pond.deploy("objects", {"copy": objects(COPY)})
+    assert app.call("copy", b'{"from": "in.txt", "to": "out.txt"}').document == {"bytes": 5}
+    there = s3.client().get_object(Bucket="pond", Key="out.txt")
+    assert (there["Body"].read(), there["ContentType"], there["Metadata"]) == (b"WATER", "text/plain", {"by": "mill"})
+
+
+def test_large_objects_go_through_whole(pond, s3):
+    code = """
+import boto3, hashlib, os
+def handler(event, context):
+    s3 = boto3.client("s3")
+    data = os.urandom(1 << 16) * (event["bytes"] >> 16) + b"x" * (event["bytes"] & 0xffff)
+    s3.put_object(Bucket="pond", Key="large", Body=data)
+    back = s3.get_object(Bucket="pond", Key="large")["Body"]
+    digest, count = hashlib.sha256(), 0
+    for piece in iter(lambda: back.read(300_001), b""):
+        digest.update(piece)
+        count += len(piece)
+    return [count, digest.hexdigest() == hashlib.sha256(data).hexdigest()]
+"""
+    app = pond.deploy("large", {"f": objects(code, memory="512MiB")})
+    for size in (0, 1, 1 << 20, (1 << 20) + 1, 50_000_001):
+        assert app.call("f", b'{"bytes": %d}' % size).document == [size, True]
+
+
+def test_what_was_not_granted_is_denied(pond, s3):
+    code = """
+import boto3, botocore
+def handler(event, context):
+    s3 = boto3.client("s3")
+    try:
+        getattr(s3, event["do"])(**event["with"])
+    except botocore.exceptions.ClientError as error:
+        return [error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]]
+    return "done"
+"""
+    app = pond.deploy("denied", {"f": objects(code, granted("pond", "get", "list", prefix="mine/"))})
+    s3.client().put_object(Bucket="pond", Key="mine/a", Body=b"x")
+    s3.client().put_object(Bucket="pond", Key="theirs", Body=b"x")
+    s3.client().put_object(Bucket="sea", Key="mine/a", Body=b"x")
+
+    def ask(do, **arguments):
+        return app.call("f", json.dumps({"do": do, "with": arguments}).encode()).document
+
+    denied = ["AccessDenied", 403]
+    assert ask("get_object", Bucket="pond", Key="mine/a") == "done"
+    assert ask("list_objects_v2", Bucket="pond", Prefix="mine/") == "done"
+    assert ask("get_object", Bucket="pond", Key="theirs") == denied
+    assert ask("get_object", Bucket="pond", Key="mine/../theirs") in (denied, ["NoSuchKey", 404], ["400", 400])
+    assert ask("get_object", Bucket="sea", Key="mine/a") == denied
+    assert ask("list_objects_v2", Bucket="pond") == denied
+    assert ask("put_object", Bucket="pond", Key="mine/b", Body="x") == denied
+    assert ask("delete_object", Bucket="pond", Key="mine/a") == denied
+    assert ask("copy_object", Bucket="pond", Key="mine/c", CopySource="sea/mine/a") == denied
+    assert ask("delete_bucket", Bucket="pond") == denied
+    assert "denied.f" in pond.log.read_text(), "who was denied is in the node's log"
+
+
+def test_a_function_without_grants_has_no_objects(pond):
+    code = """
+import boto3
+def handler(event, context):
+    boto3.client("s3").get_object(Bucket="pond", Key="in.txt")
+"""
+    app = pond.deploy("none", {"f": function(code)})
+    app.call("f", b"{}").problem(502, "function-raised")
+
+
+def test_grants_need_an_s3_and_a_function_that_can_use_them(pond, node):
+    answer = node.try_deploy("objects", {"copy": objects(COPY)})
+    assert "s3" in answer.problem(422, "grants-unavailable")["detail"]
+    answer = pond.try_deploy("wasm-objects", {"f": ("echo", {"grants": {"s3": [granted("pond")]}})})
+    assert "s3" in answer.problem(422, "grants-unavailable")["detail"]
+
+
+SCANNED = """
+import boto3, time
+s3 = boto3.client("s3")
+
+def handler(event, context):
+    body = s3.get_object(Bucket="pond", Key="in.txt")["Body"].read()
+    s3.put_object(Bucket="pond", Key="scan/here", Body=body)
+    s3.get_waiter("object_exists").wait(Bucket="pond", Key="scan/go", WaiterConfig={"Delay": 0.05, "MaxAttempts": 1000})
+    return len(body)
+"""
+
+
+def descendants(process):
+    for child in children(process):
+        yield child
+        yield from descendants(child)
+
+
+def holds(process, needle):
+    """Where in a process's memory, environment or arguments this is."""
+    found = [name for name in ("environ", "cmdline") if needle in Path(f"/proc/{process}/{name}").read_bytes()]
+    with open(f"/proc/{process}/mem", "rb", 0) as memory:
+        for line in Path(f"/proc/{process}/maps").read_text().splitlines():
+            place, rights, *_ = line.split()
+            begin, end = (int(number, 16) for number in place.split("-"))
+            while rights[0] == "r" and begin < end:
+                try:
+                    memory.seek(begin)
+                    piece = memory.read(min(end - begin, 1 << 22))
+                except (OSError, OverflowError):
+                    break
+                if needle in piece:
+                    found.append(line)
+                begin += max(len(piece) - len(needle), 1) if len(piece) == 1 << 22 else end - begin
+    return found
+
+
+def is_backend(process):
+    return b"serve-backend" in Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into other processes' memory")
+def test_the_key_is_in_the_backend_alone(pond, s3):
+    s3.client().put_object(Bucket="pond", Key="in.txt", Body=b"water")
+    app = pond.deploy("scanned", {"f": objects(SCANNED)})
+    s3.client().delete_object(Bucket="pond", Key="scan/go")
+    answers = []
+    request = threading.Thread(target=lambda: answers.append(app.call("f", b"{}").document))
+    request.start()
+    s3.client().get_waiter("object_exists").wait(Bucket="pond", Key="scan/here", WaiterConfig={"Delay": 0.05, "MaxAttempts": 1000})
+    processes = list(descendants(pond.process.pid))
+    backend = [process for process in processes if is_backend(process)]
+    others = [process for process in processes if process not in backend]
+    assert len(backend) == 1 and len(others) >= 3
+    assert holds(backend[0], SECRET.encode()), "what is looked for would be found"
+    for process in others:
+        assert holds(process, SECRET.encode()) == [], Path(f"/proc/{process}/cmdline").read_bytes()
+        root = Path(f"/proc/{process}/root")
+        for folder in ("var/task", "opt", "tmp", "etc"):
+            for path in (root / folder).rglob("*") if (root / folder).is_dir() and process in others[1:] else ():
+                assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+    s3.client().put_object(Bucket="pond", Key="scan/go", Body=b"")
+    request.join()
+    assert answers == [5]
+
+
+def test_a_backend_that_is_killed_fails_nobody(pond, s3):
+    s3.client().put_object(Bucket="pond", Key="in.txt", Body=b"water")
+    app = pond.deploy("killed", {"copy": objects(COPY)})
+    failures, done, stop = [], [0], threading.Event()
+
+    def load(number):
+        while not stop.is_set():
+            answer = app.call("copy", b'{"from": "in.txt", "to": "out-%d"}' % number)
+            if answer.status != 200:
+                failures.append(answer.body)
+            done[0] += 1
+
+    threads = [threading.Thread(target=load, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(3):
+            before = done[0]
+            eventually(lambda: done[0] >= before + 20, "requests are served")
+            kill_backend(pond)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    assert pond.metrics()["millpond_backend_starts_total"] >= 4
+
+
+def kill_backend(node):
+    for process in children(node.process.pid):
+        if is_backend(process):
+            os.kill(process, signal.SIGKILL)
