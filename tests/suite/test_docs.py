@@ -194,7 +194,7 @@ def test_the_configuration_has_every_key(make_node, tmp_path):
     wrong.write_text("not_a_key = 1\n")
     refused = cli("serve", "--config", wrong, "--data", tmp_path / "data")
     assert refused.returncode == 2
-    known = set(re.findall(r"`([a-z_]+)`", refused.stderr.decode().partition("expected")[2]))
+    known = set(re.findall(r"`([a-z0-9_]+)`", refused.stderr.decode().partition("expected")[2]))
     assert set(shown) == known
     # The ports are the harness's, and so are the certificate and the file of a secret. The token holds, and so do the keys.
     pair = dict(zip(("certificate", "key"), certificate(tmp_path, "docs"), strict=True)) | {"listen": "127.0.0.1:0"}
@@ -234,6 +234,6 @@ def test_the_metrics_are_those_of_a_node(make_node):
     for line in (PAGES / "reference" / "metrics.md").read_text().splitlines():
         if line.startswith("| `"):
             name, kind, _, listed, _ = (cell.strip() for cell in line.strip("|").split("|"))
-            explained[name.strip("`")] = (kind, set(re.findall(r"`([a-z_]+)`", listed)))
+            explained[name.strip("`")] = (kind, set(re.findall(r"`([a-z0-9_]+)`", listed)))
     assert {name: kind for name, (kind, _) in explained.items()} == types
     assert {name: explained[name][1] for name in labels} == labels

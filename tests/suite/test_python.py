@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import http.client
 import io
 import json
 import os
