@@ -2,16 +2,21 @@
 
 use crate::{Ask, CALL_PIECE, LARGEST_HEAD, MOST_CALLS, Room, Span, Tell, wire::Id};
 use ring::{Bell, GuestEnd, channel::Place};
+use rustix::net::{Shutdown, shutdown};
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
     ops::Range,
+    process,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 /// A guest's end of the channel to the backend.
+///
+/// It is of the process that has opened it: a fork of that has nothing of it, and whatever is asked of it there fails as if the backend had gone.
 pub struct Link {
     bell: Bell,
+    process: u32,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -90,6 +95,7 @@ impl Link {
         let room = Room::new(bulk.start..bulk.start + bulk.len() / 2);
         Ok(Arc::new(Self {
             bell,
+            process: process::id(),
             state: Mutex::new(State {
                 end,
                 room,
@@ -104,7 +110,21 @@ impl Link {
 
     /// Whether nobody is there any more, as far as is known.
     pub fn is_gone(&self) -> bool {
-        self.lock().gone
+        !self.is_here() || self.lock().gone
+    }
+
+    /// Ends it, whatever calls there are: the other end hears no more of it, and nor does any fork of this process.
+    pub fn close(&self) {
+        if self.is_here() {
+            self.lock().gone = true;
+            // What is closed by the other end already is closed.
+            let _ = shutdown(&self.bell, Shutdown::Both);
+            self.changed.notify_all();
+        }
+    }
+
+    fn is_here(&self) -> bool {
+        self.process == process::id()
     }
 
     /// Begins a call whose body has so many bytes, of which these are the first: all of them, or as many as there are at hand. Says how many were sent;
@@ -201,6 +221,9 @@ impl Link {
         &self,
         mut find: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<(MutexGuard<'_, State>, T), Broken> {
+        if !self.is_here() {
+            return Err(Broken::Gone);
+        }
         let mut state = self.lock();
         loop {
             let heard = state.hear();
@@ -379,6 +402,9 @@ impl CallHandle {
 
 impl Drop for CallHandle {
     fn drop(&mut self) {
+        if !self.link.is_here() {
+            return;
+        }
         let mut state = self.link.lock();
         let _ = state.hear();
         if let Some(call) = state.calls.get_mut(&self.id) {

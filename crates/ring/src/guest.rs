@@ -4,16 +4,20 @@ use crate::channel::{Corrupt, End, Message, Misfit, Place, SendError, Sent, Unfi
 use rustix::{
     fs::fstat,
     io::{self, Errno},
-    mm::{MapFlags, ProtFlags, mmap, munmap},
+    mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap},
 };
-use std::{os::fd::AsFd, ptr::NonNull};
+use std::{os::fd::AsFd, process, ptr::NonNull};
 
 /// A guest's end of a channel, where the guest has the operating system's help, and its mapping of the memory.
+///
+/// It is of one process: who forks that does not give the memory on, and the end must not be used in the fork.
 #[derive(Debug)]
 pub struct GuestEnd {
     end: End,
     start: NonNull<u8>,
     size: usize,
+    /// Whose it is.
+    process: u32,
 }
 
 // SAFETY: it owns the mapping, which is no thread's own.
@@ -52,19 +56,31 @@ impl GuestEnd {
             let all = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: the kernel chooses a place where nothing is.
             let start = unsafe { mmap(std::ptr::null_mut(), size, all, MapFlags::SHARED, &file, 0) }?;
+            // SAFETY: it is the mapping that was just made, of which a fork has nothing.
+            unsafe { madvise(start, size, Advice::LinuxDontFork) }?;
             Ok((NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, size))
         };
         let (start, size) = map().map_err(OpenError::Map)?;
         // SAFETY: it is mapped until this end is dropped, its file's size is sealed, and the address is nobody else's.
         let end = unsafe { End::guest(start, size) };
         match end {
-            Ok(end) => Ok(Self { end, start, size }),
+            Ok(end) => Ok(Self {
+                end,
+                start,
+                size,
+                process: process::id(),
+            }),
             Err(unfit) => {
                 // SAFETY: it was mapped above, and nobody else has it.
                 let _ = unsafe { munmap(start.as_ptr().cast(), size) };
                 Err(OpenError::Unfit(unfit))
             }
         }
+    }
+
+    /// Whether this process is the one whose it is.
+    pub fn is_here(&self) -> bool {
+        self.process == process::id()
     }
 
     /// A place of its bulk; `None` unless all of it is.
@@ -120,6 +136,10 @@ impl GuestEnd {
 
 impl Drop for GuestEnd {
     fn drop(&mut self) {
+        // In a fork something else may be there.
+        if !self.is_here() {
+            return;
+        }
         // SAFETY: it is this end's own mapping, and the end is not used any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
     }

@@ -10,7 +10,7 @@ use crate::{
     wire::{self, End, Id, Order},
 };
 use bytes::Bytes;
-use contract::{CallError, Caller, Fault, Grant, Input, ResponseHead, Sandbox, Step, Until, Usage};
+use contract::{CallError, Caller, Fault, Grant, Input, ResponseHead, Sandbox, Services, Step, Until, Usage};
 use fresh::Place;
 use rustix::{
     fs::fstat,
@@ -247,7 +247,7 @@ impl Call {
         rustix::io::ioctl_fionbio(&answer, true).map_err(no_memory)?;
         work.listening = None;
         (work.answer, work.theirs) = (answer, Some(theirs));
-        let zygote = self.package.zygote(&self.grant);
+        let zygote = self.package.zygote(&self.grant, self.command.services());
         self.zygote = zygote.map_err(|reason| trap(&reason))?;
         self.state = State::New(Some(work));
         Ok(())
@@ -329,15 +329,7 @@ impl Call {
     fn link(&mut self, service: &str) -> Result<OwnedFd, String> {
         let left = self.links.checked_sub(1);
         self.links = left.ok_or("denied this request has asked for too many links")?;
-        let services = self.command.services();
-        let session = services.and_then(|services| services.get(service));
-        let session =
-            session.ok_or_else(|| format!("denied the manifest grants nothing of the service {service}"))?;
-        let caller = Caller::of(self.command.head());
-        session.attach(&caller).map_err(|error| match error {
-            CallError::Busy => format!("busy {error}"),
-            _ => format!("unavailable {error}"),
-        })
+        link(self.command.services(), service, &Caller::of(self.command.head()))
     }
 
     fn respond(&mut self, whole: Vec<u8>) -> Result<(), Fault> {
@@ -504,6 +496,17 @@ impl Drop for Call {
     fn drop(&mut self) {
         self.abandon();
     }
+}
+
+/// A link to a service for a process of a function's; or why there is none: a kind of failure, and in words.
+pub(crate) fn link(services: Option<&Arc<Services>>, service: &str, caller: &Caller) -> Result<OwnedFd, String> {
+    let session = services.and_then(|services| services.get(service));
+    let session =
+        session.ok_or_else(|| format!("denied the manifest grants nothing of the service {service}"))?;
+    session.attach(caller).map_err(|error| match error {
+        CallError::Busy => format!("busy {error}"),
+        _ => format!("unavailable {error}"),
+    })
 }
 
 /// What a handler's failure is, by what the process said of it.

@@ -108,6 +108,7 @@ impl Host {
         setup: &Setup,
         executable: &OwnedFd,
         group: Option<Lease>,
+        links: Links,
     ) -> Result<Arc<Zygote>, String> {
         let setup = serde_json::to_vec(setup).map_err(|error| error.to_string())?;
         let (ours, theirs) = pair().map_err(|error| format!("there is no socket for a zygote: {error}"))?;
@@ -137,6 +138,7 @@ impl Host {
         let zygote = Arc::new(Zygote {
             socket: ours,
             _group: group,
+            links,
             gone: AtomicBool::new(false),
             used: AtomicU64::new(USES.fetch_add(1, Ordering::Relaxed)),
             state: Mutex::default(),
@@ -275,6 +277,9 @@ impl Standing {
     }
 }
 
+/// Makes a link to a service of this name, for an interpreter; or says why there is none.
+pub(crate) type Links = Box<dyn Fn(&str) -> Result<OwnedFd, String> + Send + Sync>;
+
 /// What became of an order.
 pub(crate) enum Ordered {
     /// It is on its way.
@@ -303,6 +308,7 @@ pub(crate) struct Zygote {
     socket: OwnedFd,
     /// Its interpreter's.
     _group: Option<Lease>,
+    links: Links,
     /// It has ended, or is about to. It is set while nobody else has the state, so that an order comes before that or finds it so.
     gone: AtomicBool,
     /// The number of its last order.
@@ -318,6 +324,8 @@ struct State {
     guests: Slab<Guest>,
     /// Guests that are to be ended once the socket takes that.
     to_end: VecDeque<Id>,
+    /// Links that its interpreter gets once the socket takes them.
+    to_link: VecDeque<Result<OwnedFd, String>>,
     /// Why it has gone, in its own words.
     reason: Option<String>,
 }
@@ -409,6 +417,17 @@ impl Zygote {
 
     /// As many as the socket takes now. The listener sends the others.
     fn send_ends(&self, state: &mut State) {
+        while let Some(link) = state.to_link.front() {
+            let head = Order::Link(&[]).head();
+            let sent = match link {
+                Ok(bell) => wire::send(&self.socket, &[&head, b"c"], &[bell.as_fd()]),
+                Err(reason) => wire::send(&self.socket, &[&head, b"n", reason.as_bytes()], &[]),
+            };
+            if sent == Err(Errno::AGAIN) {
+                return;
+            }
+            state.to_link.pop_front();
+        }
         while let Some(id) = state.to_end.front() {
             match wire::send(&self.socket, &[&Order::End(*id).head()], &[]) {
                 Err(Errno::AGAIN) => return,
@@ -443,6 +462,11 @@ impl Zygote {
                     );
                 }
                 Some(News::Ended(id, end)) => self.tell(id, Standing::Ended { end, began: None }),
+                Some(News::Wanted(name)) => {
+                    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+                    let link = (self.links)(&String::from_utf8_lossy(&name[..length]));
+                    self.state.lock().to_link.push_back(link);
+                }
                 Some(News::Refused(id)) => {
                     self.gone.store(true, Ordering::Release);
                     self.tell(id, Standing::Unbegun("its interpreter has ended".to_owned()));

@@ -38,6 +38,11 @@ const CONTROL: i32 = 3;
 /// What is said on it.
 const READY: &[u8] = b"r";
 const FORK: &[u8] = b"f";
+/// With the name of a service behind it. The answer begins with the same, or with `n`.
+const LINK: u8 = b'c';
+
+/// Links that an import may ask for.
+const MOST_LINKS: u32 = 1_000;
 
 /// Guests that wait for a request.
 const AHEAD: usize = 1;
@@ -61,6 +66,8 @@ struct Family<'a> {
     interpreter: i32,
     control: OwnedFd,
     is_ready: bool,
+    /// Links that it has asked for.
+    links: u32,
     /// Guests that the interpreter was asked for.
     coming: VecDeque<OwnedFd>,
     /// Guests that wait.
@@ -105,6 +112,7 @@ pub(crate) fn serve(
         interpreter,
         control,
         is_ready: false,
+        links: 0,
         coming: VecDeque::new(),
         waiting: VecDeque::new(),
         calls: VecDeque::new(),
@@ -271,12 +279,18 @@ impl Family<'_> {
     }
 
     fn hear_interpreter(&mut self) -> Finished {
-        let mut word = [0; 8];
+        let mut word = [0; 1 + wire::NAME];
         match wire::receive(&self.control, &mut word) {
             Ok((length, _)) if word.get(..length) == Some(READY) && !self.is_ready => {
                 self.check_threads()?;
                 self.is_ready = true;
                 self.tell(News::Ready)
+            }
+            Ok((2.., _)) if word[0] == LINK && !self.is_ready && self.links < MOST_LINKS => {
+                self.links += 1;
+                let mut name = [0; wire::NAME];
+                name.copy_from_slice(&word[1..]);
+                self.tell(News::Wanted(name))
             }
             Err(Errno::INTR | Errno::AGAIN) => Ok(()),
             // With its end comes what it ended of.
@@ -340,6 +354,11 @@ impl Family<'_> {
                 } else if let Some((process, _)) = self.serving.iter().find(|(_, other)| **other == id) {
                     self.kill(*process);
                 }
+            }
+            Order::Link(word) => {
+                let given: Vec<BorrowedFd<'_>> = descriptors.iter().map(OwnedFd::as_fd).collect();
+                // If it has ended, its end tells so.
+                let _ = wire::send(&self.control, &[word], &given);
             }
             Order::Pure(_) | Order::Program(..) => {
                 return Err("a zygote was asked for a guest of another kind".to_owned());

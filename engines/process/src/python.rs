@@ -5,7 +5,7 @@
 //! Interpreter and standard library are the host's.
 
 use crate::{
-    call::Call,
+    call::{self, Call},
     host::{Host, Lease, Zygote},
     interpreter::Program,
     libraries, page,
@@ -13,7 +13,8 @@ use crate::{
 };
 use confine::GroupLimits;
 use contract::{
-    Artefact, ByteSize, Grant, Image, Input, Limits, PrepareError, Protocol, Sandbox, SpawnError,
+    Artefact, ByteSize, Caller, Grant, Image, Input, Limits, PrepareError, Protocol, Sandbox, Services,
+    SpawnError,
 };
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, open};
@@ -286,7 +287,11 @@ pub(crate) fn load(
 
 impl Package {
     /// The zygote of guests with this grant.
-    pub(crate) fn zygote(&self, grant: &Arc<Grant>) -> Result<Arc<Zygote>, String> {
+    pub(crate) fn zygote(
+        &self,
+        grant: &Arc<Grant>,
+        services: Option<&Arc<Services>>,
+    ) -> Result<Arc<Zygote>, String> {
         let Protocol::Lambda { handler } = &grant.protocol else {
             return Err("a package of Python is run by its handler: the manifest names none".to_owned());
         };
@@ -326,7 +331,11 @@ impl Package {
             processor: limits.cpu_time + Duration::from_secs(1),
         };
         let group = self.group(&limits).map_err(|error| error.to_string())?;
-        let zygote = self.host.zygote(&setup, &self.executable, group)?;
+        let services = services.cloned();
+        let links = move |service: &str| call::link(services.as_ref(), service, &Caller::default());
+        let zygote = self
+            .host
+            .zygote(&setup, &self.executable, group, Box::new(links))?;
         zygotes.push((grant.clone(), zygote.clone()));
         Ok(zygote)
     }
@@ -415,7 +424,7 @@ impl Image for Ready {
         };
         let zygote = self
             .0
-            .zygote(grant)
+            .zygote(grant, input.services.as_ref())
             .map_err(|reason| SpawnError::Failed { reason })?;
         Ok(Box::new(Call::new(
             self.0.clone(),

@@ -36,6 +36,8 @@ pub(crate) enum Order<'a> {
     Call(Id, u32, &'a [u8]),
     /// To end a guest.
     End(Id),
+    /// What an interpreter has asked for comes: this word is for it, with a descriptor if there is one.
+    Link(&'a [u8]),
 }
 
 /// Arguments and environment: each string ends with a zero.
@@ -55,6 +57,7 @@ impl<'a> Order<'a> {
             Self::Program(id, words) => (1, *id, words.arguments),
             Self::End(id) => (2, *id, 0),
             Self::Call(id, given, _) => (3, *id, *given),
+            Self::Link(_) => (4, 0, 0),
         };
         let mut bytes = [kind; 9];
         bytes[1..5].copy_from_slice(&id.to_le_bytes());
@@ -71,6 +74,7 @@ impl<'a> Order<'a> {
             1 => Some(Self::Program(id, Words { arguments, text })),
             2 => Some(Self::End(id)),
             3 => Some(Self::Call(id, arguments, text)),
+            4 => Some(Self::Link(text)),
             _ => None,
         }
     }
@@ -93,7 +97,12 @@ pub(crate) enum News {
     Ended(Id, End),
     /// There are no more guests to be had here.
     Refused(Id),
+    /// Its interpreter wants a link to a service of this name, while it imports the function's module. Zeros follow the name.
+    Wanted([u8; NAME]),
 }
+
+/// Bytes of a service's name, at most.
+pub(crate) const NAME: usize = 16;
 
 /// How a guest ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,6 +126,7 @@ impl News {
             Self::Failed(id, error) => (2, id, error, End::default()),
             Self::Ended(id, end) => (3, id, end.status, end),
             Self::Refused(id) => (4, id, 0, End::default()),
+            Self::Wanted(_) => (5, 0, 0, End::default()),
         };
         let mut bytes = [kind; 26];
         bytes[1..5].copy_from_slice(&id.to_le_bytes());
@@ -124,6 +134,9 @@ impl News {
         bytes[9..17].copy_from_slice(&end.processor.to_le_bytes());
         bytes[17..25].copy_from_slice(&end.memory.to_le_bytes());
         bytes[25] = end.overflowed.into();
+        if let Self::Wanted(name) = self {
+            bytes[9..25].copy_from_slice(&name);
+        }
         bytes
     }
 
@@ -146,6 +159,7 @@ impl News {
                 },
             )),
             4 => Some(Self::Refused(id)),
+            5 => Some(Self::Wanted(bytes[9..25].try_into().ok()?)),
             _ => None,
         }
     }
@@ -221,10 +235,11 @@ mod tests {
             Order::Program(u32::MAX, words),
             Order::Call(3, 2, b"{}"),
             Order::End(0),
+            Order::Link(b"c"),
         ] {
             let text = match &order {
                 Order::Program(_, words) => words.text,
-                Order::Call(_, _, text) => text,
+                Order::Call(_, _, text) | Order::Link(text) => text,
                 _ => &[],
             };
             send(&one, &[&order.head(), text], &[one.as_fd()]).unwrap();
@@ -245,6 +260,7 @@ mod tests {
             News::Failed(3, 4),
             News::Ended(5, end),
             News::Refused(6),
+            News::Wanted(*b"s3\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
         ] {
             assert_eq!(News::read(&news.packet()), Some(news));
         }

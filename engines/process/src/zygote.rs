@@ -267,7 +267,9 @@ impl Zygote {
                 {
                     return Err("a zygote has a guest of this number already".to_owned());
                 }
-                Order::Call(..) => return Err("a zygote without an interpreter was given a call".to_owned()),
+                Order::Call(..) | Order::Link(_) => {
+                    return Err("a zygote without an interpreter was given what is for one".to_owned());
+                }
                 order @ (Order::Pure(id) | Order::Program(id, _)) => {
                     self.gate.next();
                     let news = match self.cell.fork() {
@@ -332,7 +334,7 @@ impl Zygote {
                 stdio::dup2_stdout(output)?;
                 Err(start(self.executable.as_fd(), *words))
             }
-            Order::Call(..) | Order::End(_) => Err(wrong()),
+            Order::Call(..) | Order::Link(_) | Order::End(_) => Err(wrong()),
         }
     }
 }

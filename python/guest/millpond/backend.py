@@ -7,7 +7,10 @@ import _thread
 import json
 import os
 
+import _socket
+
 from millpond import native
+from millpond.packets import receive
 
 # Bytes that are taken of a file at a time, to send them.
 _PIECE = 8 << 20
@@ -29,8 +32,8 @@ class Failed(Exception):
 class Reply:
     """What a service answers: `status`, `headers` (names in lower case, with their values), and a body of `length` bytes, `None` if that is not known."""
 
-    def __init__(self, link, call):
-        self._link, self._call = link, call
+    def __init__(self, call):
+        self._call = call
         head, self.length = _heard(call.head)
         head = json.loads(head)
         self.status, self.headers = head["status"], [tuple(field) for field in head["headers"]]
@@ -80,7 +83,7 @@ def call(service, operation, target, parameters, body=b"", length=None):
             left -= len(piece)
             if not _send(made, memoryview(piece).cast("B")):
                 break
-        return Reply(link, made)
+        return Reply(made)
     except ConnectionResetError as error:
         raise Failed("unavailable", str(error)) from None
     except ValueError as error:
@@ -115,39 +118,52 @@ class _Links:
     """The links of this process, by their services. Each is made when it is first wanted, and anew when the backend was."""
 
     def __init__(self):
-        self._ask = None
-        self._known = {}
+        self._socket, self._known, self._process = None, {}, os.getpid()
         self._lock = _thread.allocate_lock()
-        self._process = os.getpid()
 
-    def begin(self, ask):
+    def begin(self, socket):
         self.__init__()
-        self._ask = ask
+        self._socket = socket
+
+    def end(self):
+        for link in self._known.values():
+            link.close()
+        self.__init__()
 
     def get(self, service):
         link = self._known.get(service)
-        if link is not None and not link.is_gone and self._process == os.getpid():
+        if link is not None and not link.is_gone:
             return link
-        if self._ask is None:
-            raise Failed("unavailable", "there are no services while a module is imported, but only while a request is served")
+        if self._socket is None:
+            raise Failed("unavailable", "there are no services between a module's import and a request")
         if self._process != os.getpid():
             raise Failed("unavailable", "there are no services in a process that the function has forked: call them in its first one")
         with self._lock:
             link = self._known.get(service)
             if link is None or link.is_gone:
-                try:
-                    file, reason = self._ask(service)
-                    if file is None:
-                        raise Failed(*reason.split(" ", 1))
-                    link = self._known[service] = native.Link(file)
-                except OSError as error:
-                    raise Failed("unavailable", f"no link to the backend: {error}") from None
+                link = self._known[service] = self._made(service)
             return link
+
+    def _made(self, service):
+        try:
+            self._socket.send(b"c" + service.encode())
+            packet, descriptors = receive(self._socket, 4096, _socket.CMSG_SPACE(4))
+            if not descriptors:
+                raise Failed(*packet[1:].decode().split(" ", 1))
+            return native.Link(descriptors[0])
+        except OSError as error:
+            raise Failed("unavailable", f"no link to the backend: {error}") from None
 
 
 _links = _Links()
 
 
-def reach(ask):
-    """Has links be made by `ask`: it gives a descriptor for a service's name, and `""`; or `None`, and why there is none: kind and message."""
-    _links.begin(ask)
+def reach(socket):
+    """Has links be asked for on `socket`: `c` and a service's name; what comes is `c` with the link's socket, or `n` and why there is none: a kind of
+    failure, a blank, and in words."""
+    _links.begin(socket)
+
+
+def leave():
+    """Ends all links."""
+    _links.end()

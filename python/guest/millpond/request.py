@@ -12,8 +12,7 @@ What it says on `answer` are packets whose first byte says what they are:
 - `s`: before any piece: it is an answer in pieces, each to go to the client at once;
 - `E`: the function failed: Lambda's JSON;
 - `B`: the request is not what the function takes: why;
-- `c`: a link to the service of this name is wanted. The answer comes on the same socket: `c` with the link's socket, or `n` and why there is none: a kind of
-  failure, and in words.
+- `c`: a link to the service of this name is wanted; what comes of that, `millpond.backend` says.
 """
 
 import json
@@ -24,6 +23,7 @@ import _socket
 
 from millpond import backend, native
 from millpond import handler as handlers
+from millpond.packets import receive
 
 # Bytes of a packet: more than a socket has room for would wait for nothing.
 _PIECE = 64 << 10
@@ -58,8 +58,6 @@ def _flush():
 
 
 def _serve(socket, handler, log):
-    from millpond.zygote import receive
-
     packet, descriptors = receive(socket, 192 << 10, _socket.CMSG_SPACE(4 * _DESCRIPTORS))
     if not packet:
         return
@@ -68,7 +66,7 @@ def _serve(socket, handler, log):
     about = json.loads(line)
     answer, output, *files = descriptors
     answer = _socket.socket(fileno=answer)
-    backend.reach(lambda service: _link(answer, service))
+    backend.reach(answer)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -93,15 +91,6 @@ def _serve(socket, handler, log):
         document = {**failure.document, "requestId": about["aws_request_id"]}
         _tell(document)
         _say(answer, b"E", json.dumps(document).encode())
-
-
-def _link(answer, service):
-    """A descriptor of a link to `service`, and `""`; or `None`, and why there is none."""
-    from millpond.zygote import receive
-
-    answer.send(b"c" + service.encode())
-    packet, descriptors = receive(answer, 4096, _socket.CMSG_SPACE(4))
-    return (descriptors[0], "") if descriptors else (None, packet[1:].decode())
 
 
 def _answer(answer, result):

@@ -1,7 +1,7 @@
 """The zygote of a function's version: it imports the handler's module once, and forks a fresh process for each request.
 
 It is started confined, with two descriptors: `CONTROL`, a socket to the process that started it, and its standard error, a file that it alone
-has. On `CONTROL` it says `r` once it is ready, whether the import went well or not, and is asked to fork with `f`: with a socket for the process to
+has. On `CONTROL` it asks for links to services while it imports (`millpond.backend`), says `r` once it is ready, whether the import went well or not, and is asked to fork with `f`: with a socket for the process to
 come, which says `h` on it when it is there. What that process does is `millpond.request`'s.
 """
 
@@ -11,8 +11,9 @@ import sys
 
 import _socket
 
-from millpond import native, request
+from millpond import backend, native, request
 from millpond.handler import Handler, installed_logging
+from millpond.packets import receive
 
 CONTROL = 3
 # A packet of `CONTROL` has one byte, and one descriptor at most.
@@ -24,7 +25,10 @@ def main():
     control = _socket.socket(fileno=CONTROL)
     os.chdir(os.environ["LAMBDA_TASK_ROOT"])
     installed_logging()
+    backend.reach(control)
     handler = Handler(os.environ["_HANDLER"])
+    # A fork shares nothing with another one.
+    backend.leave()
     log = _log_of_import()
     # What is there now is nobody's garbage, and a collection in a fork would only copy its pages.
     gc.collect()
@@ -43,16 +47,6 @@ def main():
             # That the socket is closed tells who asked.
             sys.stderr.write(f"no process can be forked: {error}\n")
         socket.close()
-
-
-def receive(socket, size, ancillary):
-    """The next packet of `socket`, empty if nobody is there any more, and the descriptors that came with it."""
-    packet, messages, _, _ = socket.recvmsg(size, ancillary, _socket.MSG_CMSG_CLOEXEC)
-    descriptors = []
-    for level, kind, data in messages:
-        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
-            descriptors += memoryview(data)[: len(data) // 4 * 4].cast("i")
-    return packet, descriptors
 
 
 def _log_of_import():

@@ -48,6 +48,11 @@ impl Link {
         self.0.is_gone()
     }
 
+    /// Ends it, whatever calls there are.
+    fn close(&self) {
+        self.0.close();
+    }
+
     /// Begins a call with a head, whose body has `length` bytes and begins with these: the call, and how many of them were sent. Raises
     /// `ConnectionResetError` if the backend has gone.
     fn call(&self, py: Python<'_>, head: &[u8], body: PyBuffer<u8>, length: u64) -> PyResult<(Call, usize)> {
