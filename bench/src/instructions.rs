@@ -51,7 +51,7 @@ const OTHERS: &str = "libraries";
 const GUEST: &str = "guest";
 
 /// Crates, and whose phase their functions are.
-const PHASES: [(&str, &str); 12] = [
+const PHASES: [(&str, &str); 13] = [
     ("millpond_gateway", "gateway"),
     ("millpond_trailers", "gateway"),
     ("millpond_flow", "gateway"),
@@ -63,6 +63,7 @@ const PHASES: [(&str, &str); 12] = [
     ("millpond_wasi", "wasi"),
     ("millpond_engine_wasmtime", "engine"),
     ("wasmtime", "engine"),
+    ("millpond_fresh", "engine"),
     ("httparse", "gateway"),
 ];
 
@@ -99,7 +100,7 @@ impl Node {
         let module = fs::canonicalize(&options.module)
             .with_context(|| format!("cannot find {}; `make guests` makes it", options.module.display()))?;
         let manifest = format!(
-            "[application]\nname = \"steps\"\n\n[function.ping]\nsource = {}\nmemory = \"1MiB\"\n",
+            "[application]\nname = \"steps\"\n\n[function.ping]\nsource = {}\nengine = \"wasmtime\"\nmemory = \"1MiB\"\n",
             serde_json::to_string(&module)?
         );
         fs::write(folder.path().join("millpond.toml"), manifest)?;

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness import MILLPOND, PATIENCE, ROOT, building_environment, certificate, cli, eventually
+from harness import LONG, MILLPOND, PATIENCE, ROOT, building_environment, certificate, cli, eventually
 
 PAGES = ROOT / "docs" / "src"
 MARKS = {"run", "fails", "up", "down", "output", "soon", "config", "file", "answer", "refused", "told"}
@@ -156,12 +156,17 @@ class Reader:
             self.up.wait()
 
 
+SLOW = ("tutorials/python-http.md", "tutorials/js-http.md")
+
+
 @pytest.mark.limit(300)
 @pytest.mark.parametrize("page", [page for page in all_pages() if any("run" in block.marks for block in blocks(page))])
 def test_what_a_page_shows_happens(page, make_node, tmp_path):
     needed, is_here = NEEDS.get(page, (None, True))
     if not is_here:
         pytest.skip(f"{needed} is not installed")
+    if page in SLOW and not LONG:
+        pytest.skip("MILLPOND_TEST_LONG is not set: it takes a minute, and test_templates does nearly the same")
     folder = tmp_path / "page"
     folder.mkdir()
     # What pages name of the repository.

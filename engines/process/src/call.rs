@@ -499,7 +499,11 @@ impl Drop for Call {
 }
 
 /// A link to a service for a process of a function's; or why there is none: a kind of failure, and in words.
-pub(crate) fn link(services: Option<&Arc<Services>>, service: &str, caller: &Caller) -> Result<OwnedFd, String> {
+pub(crate) fn link(
+    services: Option<&Arc<Services>>,
+    service: &str,
+    caller: &Caller,
+) -> Result<OwnedFd, String> {
     let session = services.and_then(|services| services.get(service));
     let session =
         session.ok_or_else(|| format!("denied the manifest grants nothing of the service {service}"))?;
