@@ -43,7 +43,10 @@ build: setup guests examples ## Build the node, the command, the chores, the tes
 demo: build ## Start a node, deploy every example to it, invoke each, compare the answers
 	@python3 scripts/demo.py
 
-test: build ## Run all tests: unit, property, conformance, examples, end to end
+build/tools/bin/versitygw: scripts/setup-debian.sh
+	@scripts/setup-debian.sh s3
+
+test: build build/tools/bin/versitygw ## Run all tests: unit, property, conformance, examples, end to end
 	cargo test --release --workspace $(RUNNER)
 	cargo test $(EXAMPLES) $(RUNNER)
 	cargo test --locked --release --manifest-path sdk/rust/Cargo.toml --lib --target-dir build/examples-target $(RUNNER)
@@ -56,7 +59,7 @@ test: build ## Run all tests: unit, property, conformance, examples, end to end
 test-arm: setup-arm ## Run the tests of fibers and of the engine `aot` on 64-bit ARM, in an emulator: WebAssembly's official tests among them
 	cargo test --release $(ON_ARM) --package millpond-fiber --package millpond-fresh --package millpond-engine-aot --lib --test escape
 
-test-long: build build/tools/bin/cargo-deny ## The tests that take long, fuzzing, and licences and advisories of dependencies
+test-long: build build/tools/bin/versitygw build/tools/bin/cargo-deny ## The tests that take long, fuzzing, and licences and advisories of dependencies
 	build/tools/bin/cargo-deny check licenses bans sources
 	@if build/tools/bin/cargo-deny fetch db; then build/tools/bin/cargo-deny check advisories; \
 	 else echo "advisories: skipped, because their database cannot be fetched from here"; fi

@@ -3,6 +3,7 @@
 # nothing is asked of the network and the call ends within a second.
 #
 #   scripts/setup-debian.sh          what `make demo` and `make test` need
+#   scripts/setup-debian.sh s3       that, and the S3 server of `make test`
 #   scripts/setup-debian.sh bench    that, and Node and wabt for the peers of `make bench`
 #   scripts/setup-debian.sh arm      that, and what `make test-arm` needs to build for 64-bit ARM and to run it here
 set -euo pipefail
@@ -46,7 +47,7 @@ want wasi-libc /usr/lib/wasm32-wasi/libc.a
 want libclang-rt-22-dev-wasm32 /usr/lib/llvm-22/lib/clang/22/lib/wasi/libclang_rt.builtins-wasm32.a
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 case ${1-} in
-    '') ;;
+    '' | s3) ;;
     bench)
         want nodejs node
         want npm npm
@@ -58,7 +59,7 @@ case ${1-} in
         want gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
         want libc6-dev-arm64-cross /usr/aarch64-linux-gnu/include/stdio.h
         ;;
-    *) die "unknown word \`$1\`: say nothing, \`bench\` or \`arm\`" ;;
+    *) die "unknown word \`$1\`: say nothing, \`s3\`, \`bench\` or \`arm\`" ;;
 esac
 
 if [ ${#missing[@]} -gt 0 ]; then
@@ -104,20 +105,6 @@ if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
     cp tests/requirements.txt "$venv/installed.txt"
 fi
 
-# --- An S3 server for the tests and benchmarks, which Go builds; Go checks what it downloads ---------------------------
-versitygw=v1.8.0
-if go version 2>/dev/null | grep -qE 'go1\.(2[5-9]|[3-9][0-9])'; then
-    if ! [ -x "build/tools/bin/versitygw-$versitygw" ]; then
-        say "building versitygw $versitygw"
-        mkdir -p build/tools/bin
-        GOBIN=$PWD/build/tools/bin GOFLAGS=-trimpath go install "github.com/versity/versitygw/cmd/versitygw@$versitygw"
-        mv build/tools/bin/versitygw "build/tools/bin/versitygw-$versitygw"
-        ln -sf "versitygw-$versitygw" build/tools/bin/versitygw
-    fi
-else
-    say "skipped: versitygw, because Go 1.25 or later is not here; tests of S3 are skipped"
-fi
-
 # --- Packages of the templates: each is made a project in build/templates, and what its lock file names is brought here,
 # --- so that the tests ask nothing of the network
 prepare() { # TEMPLATE LOCK-FILE COMMAND...
@@ -139,4 +126,20 @@ if [ "$(node -p 'parseInt(process.versions.node)' 2>/dev/null || echo 0)" -ge 20
     prepare js-http package-lock.json npm ci --no-audit --no-fund --loglevel=error --cache "$PWD/build/npm-cache"
 else
     say "skipped: componentize-js, because Node 20 or later and npm are not here; JavaScript's example is not built"
+fi
+
+# --- An S3 server for the tests, which Go builds; Go checks what it downloads ------------------------------------------
+if [ "${1-}" = s3 ]; then
+    versitygw=v1.8.0
+    if go version 2>/dev/null | grep -qE 'go1\.(2[5-9]|[3-9][0-9])'; then
+        if ! [ -x "build/tools/bin/versitygw-$versitygw" ]; then
+            say "building versitygw $versitygw"
+            mkdir -p build/tools/bin
+            GOBIN=$PWD/build/tools/bin GOFLAGS=-trimpath go install "github.com/versity/versitygw/cmd/versitygw@$versitygw"
+            mv build/tools/bin/versitygw "build/tools/bin/versitygw-$versitygw"
+            ln -sf "versitygw-$versitygw" build/tools/bin/versitygw
+        fi
+    else
+        say "skipped: versitygw, because Go 1.25 or later is not here; tests of S3 are skipped"
+    fi
 fi

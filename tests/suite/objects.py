@@ -20,7 +20,7 @@ class S3Server:
 
     def __init__(self, folder):
         if not VERSITYGW.exists():
-            pytest.skip("there is no S3 server: versitygw is built by `make setup` where Go 1.25 or later is")
+            pytest.skip("there is no S3 server: versitygw is built by `make test` where Go 1.25 or later is")
         self.folder = Path(folder)
         for name in ("objects", "versions"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
