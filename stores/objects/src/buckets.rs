@@ -75,9 +75,7 @@ pub(crate) async fn delete_bucket(
 ) -> S3Result<S3Response<DeleteBucketOutput>> {
     let name = request.input.bucket;
     inner.change(DeleteBucket { name }).await?;
-    let mut response = S3Response::new(DeleteBucketOutput::default());
-    response.status = Some(http::StatusCode::NO_CONTENT);
-    Ok(response)
+    Ok(S3Response::new(DeleteBucketOutput::default()))
 }
 
 /// Refuses what is asked of a bucket that is not there.

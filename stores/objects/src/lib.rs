@@ -2,6 +2,7 @@
 //!
 //! [`s3s`] speaks the protocol: HTTP, signatures, XML. This crate is what it asks:
 //!
+//! - `server` serves connections, and `protocol` mends where s3s and S3 differ;
 //! - `service` hands each operation to its own function, in `buckets`, `objects`, `read`, `parts`, `lists` and `tags`;
 //! - `body` receives data, checks it against what the client says of it, and sends it;
 //! - `changes` and `uploads` are the changes of the index, `listing` and `conditions` decisions without I/O;
@@ -38,6 +39,7 @@ mod listing;
 mod lists;
 mod objects;
 mod parts;
+mod protocol;
 mod read;
 mod record;
 mod request;

@@ -29,6 +29,8 @@ use std::{ops::Range, sync::Arc};
 
 /// Objects that one request deletes at most.
 const DELETIONS: usize = 1000;
+/// Bytes of a key at most.
+const KEY: usize = 1024;
 
 fn new_record(
     digests: &Digests,
@@ -161,7 +163,11 @@ pub(crate) async fn delete_objects(
             _ => ETagCondition::ETag(etag),
         });
         let version = check_version(one.version_id.as_deref());
-        match version.and_then(|()| Writing::new(condition, None)) {
+        let length = match one.key.len() {
+            0..=KEY => Ok(()),
+            _ => Err(s3_error!(KeyTooLongError, "Your key is too long")),
+        };
+        match length.and(version).and_then(|()| Writing::new(condition, None)) {
             Ok(condition) => {
                 refused.push(None);
                 doomed.push(Doomed {

@@ -293,7 +293,7 @@ pub(crate) async fn complete(
         "http://{}/{}/{}",
         header(&request.headers, "host").unwrap_or("localhost"),
         input.bucket,
-        crate::lists::encoded(&input.key)
+        crate::lists::encoded(&input.key).replace('/', "%2F")
     );
     let change = Complete {
         bucket: input.bucket.clone(),

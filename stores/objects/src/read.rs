@@ -348,11 +348,7 @@ pub(crate) async fn head_object(
     if input.response_expires.is_some() {
         output.expires = input.response_expires;
     }
-    let partial = output.content_range.is_some();
     let mut response = S3Response::new(output);
-    if partial {
-        response.status = Some(StatusCode::PARTIAL_CONTENT);
-    }
     if let Some(count) = tag_count(&record) {
         response
             .headers
@@ -389,7 +385,14 @@ pub(crate) async fn get_object_attributes(
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     let input = request.input;
     check_version(input.version_id.as_deref())?;
-    let wants = |name| input.object_attributes.iter().any(|one| one.as_str() == name);
+    // s3s leaves a list in one field whole.
+    let named = || {
+        input
+            .object_attributes
+            .iter()
+            .flat_map(|one| one.as_str().split(','))
+    };
+    let wants = |name| named().any(|one| one.trim() == name);
     let parts = wants(ObjectAttributes::OBJECT_PARTS);
     let (record, layout) = find(inner, input.bucket, input.key, parts).await?;
     let mut output = GetObjectAttributesOutput {

@@ -1,19 +1,24 @@
 //! Serving connections: HTTP/1.1, so many at a time, until the shutdown.
 
-use crate::{Error, Inner, Key, Objects, fault, files::Id, service::Service};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use crate::{
+    Error, Inner, Key, Objects,
+    protocol::{Asked, Ranges, refusal},
+    service::Service,
+};
+use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
 };
 use s3s::{
-    Body, HttpError, S3Error,
-    auth::{SecretKey, SimpleAuth},
+    Body, HttpError, S3Result,
+    auth::{S3Auth, SecretKey},
     config::{S3Config, StaticConfigProvider},
     service::{S3Service, S3ServiceBuilder},
 };
 use std::{
+    collections::HashMap,
     future::Future,
     io,
     pin::{Pin, pin},
@@ -93,17 +98,39 @@ fn passes(error: &io::Error) -> bool {
 }
 
 fn service(inner: Arc<Inner>, keys: impl IntoIterator<Item = Key>) -> S3Service {
-    let mut auth = SimpleAuth::new();
-    for key in keys {
-        auth.register(key.access, SecretKey::from(key.secret));
-    }
+    let keys = keys.into_iter();
+    let keys = Keys(
+        keys.map(|key| (key.access, SecretKey::from(key.secret)))
+            .collect(),
+    );
     let mut config = S3Config::default();
     config.xml_max_body_size = DOCUMENT;
+    let config = Arc::new(StaticConfigProvider::new(Arc::new(config)));
+    let mut open = S3ServiceBuilder::new(Service(Arc::clone(&inner)));
+    open.set_config(config.clone());
     let mut builder = S3ServiceBuilder::new(Service(inner));
+    builder.set_config(config);
     // Without access rules of our own, whoever signs may do all, and nobody else anything.
-    builder.set_auth(auth);
-    builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+    builder.set_auth(keys);
+    builder.set_route(Ranges {
+        service: open.build(),
+    });
     builder.build()
+}
+
+/// Who may use it: secrets by their access keys.
+struct Keys(HashMap<String, SecretKey>);
+
+#[async_trait::async_trait]
+impl S3Auth for Keys {
+    async fn get_secret_key(&self, access: &str) -> S3Result<SecretKey> {
+        self.0.get(access).cloned().ok_or_else(|| {
+            s3s::s3_error!(
+                InvalidAccessKeyId,
+                "The AWS Access Key Id you provided does not exist in our records."
+            )
+        })
+    }
 }
 
 /// What answers the requests of a connection.
@@ -118,13 +145,14 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let service = self.0.clone();
         Box::pin(async move {
+            let asked = Asked::new(&request);
             let mut response = match refusal(&request) {
                 Some(error) => error
                     .to_http_response()
                     .map_err(|error| HttpError::new(Box::new(error)))?,
                 None => service.call(request.map(Body::from)).await?,
             };
-            name(&mut response);
+            asked.mend(&mut response);
             Ok(response)
         })
     }
@@ -137,36 +165,4 @@ fn connection(stream: TcpStream, handler: Handler) -> http1::Connection<TokioIo<
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .serve_connection(TokioIo::new(stream), handler)
-}
-
-/// What s3s would take and we do not: signatures of version 2, which bind neither region nor service, and forms, whose
-/// files it collects in memory before it knows who sends them.
-fn refusal(request: &Request<Incoming>) -> Option<S3Error> {
-    let header = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let old_header = header(http::header::AUTHORIZATION).is_some_and(|value| value.starts_with("AWS "));
-    let query = request.uri().query().unwrap_or_default();
-    let old_query = query.split('&').any(|pair| pair.starts_with("Signature="));
-    if old_header || old_query {
-        return Some(s3s::s3_error!(
-            InvalidRequest,
-            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
-        ));
-    }
-    let form = header(http::header::CONTENT_TYPE).is_some_and(|kind| {
-        kind.get(..19)
-            .is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/form-data"))
-    });
-    (request.method() == Method::POST && form).then(|| fault::not_implemented("an upload by a form"))
-}
-
-/// Gives an answer its name, and an error that it is ours.
-fn name(response: &mut Response<Body>) {
-    if let Ok(id) = Id::fresh()
-        && let Ok(id) = HeaderValue::try_from(format!("{id}").to_uppercase().split_off(16))
-    {
-        response.headers_mut().insert("x-amz-request-id", id);
-    }
-    if response.status() == StatusCode::NOT_MODIFIED {
-        response.headers_mut().remove(http::header::CONTENT_TYPE);
-    }
 }
