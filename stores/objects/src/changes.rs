@@ -54,6 +54,7 @@ pub(crate) struct DeleteBucket {
 
 impl Change for DeleteBucket {
     type Answer = ();
+    const FREES: bool = true;
 
     fn apply(self, tables: &mut Tables<'_>) -> Result<S3Result<()>, redb::Error> {
         let name = self.name.as_str();
@@ -151,6 +152,7 @@ pub(crate) struct Delete {
 
 impl Change for Delete {
     type Answer = Vec<S3Result<()>>;
+    const FREES: bool = true;
 
     fn apply(self, tables: &mut Tables<'_>) -> Result<S3Result<Self::Answer>, redb::Error> {
         if !tables.is_bucket(&self.bucket)? {

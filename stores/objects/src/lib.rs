@@ -6,7 +6,8 @@
 //! - `service` hands each operation to its own function, in `buckets`, `objects`, `read`, `parts`, `lists` and `tags`;
 //! - `body` receives data, checks it against what the client says of it, and sends it;
 //! - `changes` and `uploads` are the changes of the index, `listing` and `conditions` decisions without I/O;
-//! - `files` keeps data, `index` what is known of it, and `writer` is the only one who changes that.
+//! - `files` keeps data, `index` what is known of it, and `writer` is the only one who changes that; `room`
+//!   is for deleting when the disk is full.
 //!
 //! # What is promised
 //!
@@ -43,6 +44,7 @@ mod protocol;
 mod read;
 mod record;
 mod request;
+mod room;
 mod server;
 mod service;
 mod sums;
@@ -53,6 +55,7 @@ mod writer;
 use files::Files;
 use index::Index;
 use redb::ReadTransaction;
+use room::Room;
 use s3s::S3Result;
 use std::{
     fmt, io,
@@ -278,6 +281,7 @@ impl Objects {
             index: Arc::clone(&index),
             files: Arc::clone(&files),
             on_created: options.on_created.clone(),
+            room: Room::open(folder),
             orphans: Vec::new(),
         };
         let writer = thread::Builder::new()

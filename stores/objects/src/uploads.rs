@@ -86,6 +86,7 @@ pub(crate) struct Abort {
 
 impl Change for Abort {
     type Answer = ();
+    const FREES: bool = true;
 
     fn apply(self, tables: &mut Tables<'_>) -> Result<S3Result<()>, redb::Error> {
         if let Err(refused) = tables.upload(&self.bucket, &self.key, &self.upload)? {

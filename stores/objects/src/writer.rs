@@ -7,6 +7,8 @@
 //! 3. one commit, one flush to the disk, for all of them,
 //! 4. the hook is told of what was created, then the callers; then files go that no entry names any more.
 //!
+//! When the disk is full, only changes that free something are taken: [`crate::room`].
+//!
 //! A change that is refused has changed nothing. When the transaction fails, all its changes have failed, and the index is
 //! opened anew. A commit that failed may yet be on the disk: so the files of its changes stay until the index could be read
 //! and says which of them it names.
@@ -15,6 +17,7 @@ use crate::{
     Created, OnCreated, fault,
     files::{Draft, Files, Id},
     index::{BUCKETS, CONTENTS, Index, OBJECTS, PARTS, UPLOADS},
+    room::Room,
 };
 use redb::{ReadableTable, Table};
 use s3s::{S3Error, S3Result};
@@ -51,6 +54,9 @@ pub(crate) struct After {
 pub(crate) trait Change: Send + 'static {
     type Answer: Send + 'static;
 
+    /// Whether it frees room, and is taken where there is none.
+    const FREES: bool = false;
+
     /// Bytes that it brings, about.
     fn size(&self) -> usize {
         0
@@ -62,6 +68,7 @@ pub(crate) trait Change: Send + 'static {
 
 /// A change that somebody waits for.
 pub(crate) trait Job: Send {
+    fn frees(&self) -> bool;
     fn size(&self) -> usize;
     fn apply(&mut self, tables: &mut Tables<'_>) -> Result<(), redb::Error>;
     /// Says what it came to; `None` if its transaction was committed.
@@ -75,6 +82,10 @@ struct Task<C: Change> {
 }
 
 impl<C: Change> Job for Task<C> {
+    fn frees(&self) -> bool {
+        C::FREES
+    }
+
     fn size(&self) -> usize {
         self.change.as_ref().map_or(0, Change::size)
     }
@@ -118,6 +129,7 @@ pub(crate) struct Writer {
     pub(crate) index: Arc<Index>,
     pub(crate) files: Arc<Files>,
     pub(crate) on_created: Option<OnCreated>,
+    pub(crate) room: Room,
     /// Files of changes whose commit failed: an entry may name them.
     pub(crate) orphans: Vec<Draft>,
 }
@@ -133,11 +145,32 @@ impl Writer {
                 bytes += next.size();
                 batch.push(next);
             }
-            self.commit(batch);
+            let batch = self.admit(batch);
+            if !batch.is_empty() {
+                self.commit(batch);
+            }
         }
         for orphan in self.orphans {
             orphan.keep();
         }
+    }
+
+    /// Refuses what the disk has no room for.
+    fn admit(&mut self, batch: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
+        let (freeing, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|job| job.frees());
+        if !freeing.is_empty() && self.room.is_scarce() {
+            self.room.release();
+        }
+        if others.is_empty() {
+            return freeing;
+        }
+        if !self.room.hold() {
+            let others = others.into_iter();
+            others.for_each(|job| job.finish(Some(fault::full())));
+            return freeing;
+        }
+        // Those came at the same time, so any order is theirs.
+        freeing.into_iter().chain(others).collect()
     }
 
     fn commit(&mut self, mut batch: Vec<Box<dyn Job>>) {
@@ -175,6 +208,9 @@ impl Writer {
 
     /// Opens the index anew; if that fails, the next change tries again.
     fn recover(&mut self) {
+        if self.room.is_scarce() {
+            self.room.release();
+        }
         if let Err(error) = self.index.reopen() {
             tracing::error!("the embedded S3 cannot open its index again: {error}");
             return;

@@ -4,6 +4,7 @@ mod common;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use common::{Client, Server, eventually, files, receive};
+use sha2::Digest;
 use std::{
     io::{Read, Write},
     path::Path,
@@ -165,25 +166,80 @@ fn what_breaks_off_is_absent() {
     assert_eq!(server.client.get("/pond/a").status, 404);
 }
 
-/// Chunks that end early, and a checksum that was promised and does not come.
+/// Chunks that end early, checksums behind the data that are wrong or do not come, hashes that are not the data's.
 #[test]
-fn chunked_bodies_are_whole_or_refused() {
+fn chunked_and_hashed_bodies_are_whole_or_refused() {
     let (_folder, server) = started();
-    let target = |path| server.client.presign("PUT", path, &[]);
-    // Presigned, so the chunks are taken as they are: what counts is that no such body is taken for its data.
-    let body = b"5\r\nhello\r\n0\r\n\r\n";
-    let fields = [
-        ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"),
-        ("x-amz-decoded-content-length", "5"),
-        ("content-encoding", "aws-chunked"),
-        ("x-amz-trailer", "x-amz-checksum-crc32"),
-    ];
-    let refused = server
-        .client
-        .raw("PUT", &target("/pond/a"), &fields, body)
-        .unwrap();
-    assert_eq!(refused.status, 400, "{}", refused.text());
-    assert_eq!(server.client.get("/pond/a").status, 404);
+    let client = &server.client;
+    let put = |path: &str, fields: &[(&str, &str)], hash: &str, body: &[u8]| {
+        let signed = client.sign("PUT", path, fields, hash);
+        let signed: Vec<_> = signed
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        let answer = client.raw("PUT", path, &signed, body).unwrap();
+        (answer.status, answer.text())
+    };
+    let chunked = |path: &str, length: &str, body: &str| {
+        let fields = [
+            ("content-encoding", "gzip,aws-chunked"),
+            ("x-amz-decoded-content-length", length),
+            ("x-amz-trailer", "x-amz-checksum-crc32"),
+        ];
+        put(
+            path,
+            &fields,
+            "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+            body.as_bytes(),
+        )
+    };
+    let trailer = "x-amz-checksum-crc32:NhCmhg==\r\n\r\n";
+    let whole = format!("2\r\nhe\r\n3\r\nllo\r\n0\r\n{trailer}");
+    let (status, text) = chunked("/pond/good", "5", &whole);
+    assert_eq!(status, 200, "{text}");
+    let good = client.get("/pond/good");
+    assert_eq!(
+        (good.body.as_slice(), good.field("content-encoding")),
+        (&b"hello"[..], Some("gzip".to_owned()))
+    );
+    for (number, (length, body, code)) in [
+        ("5", "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n", "MalformedTrailerError"),
+        ("5", "2\r\nhe\r\n3\r\nllo\r\n", "MalformedTrailerError"),
+        ("5", "2\r\nhe\r\n", "IncompleteBody"),
+        ("5", "2\r\nhe\r\n3\r\nl", "IncompleteBody"),
+        ("4", whole.as_str(), "IncompleteBody"),
+        ("6", whole.as_str(), "IncompleteBody"),
+        (
+            "5",
+            "5\r\nhellO\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n",
+            "BadDigest",
+        ),
+        (
+            "5",
+            "5\r\nhello\r\n0\r\nx-amz-checksum-sha1:NhCmhg==\r\n\r\n",
+            "MalformedTrailerError",
+        ),
+        ("5", "zz\r\nhello\r\n0\r\n\r\n", "IncompleteBody"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = format!("/pond/bad-{number}");
+        let (status, text) = chunked(&path, length, body);
+        assert!(status == 400 && text.contains(code), "{number}: {status} {text}");
+        assert_eq!(client.get(&path).status, 404);
+    }
+    for size in [5, 100_000] {
+        let body = data(1, size);
+        let hash = common::hex(&sha2::Sha256::digest(&body));
+        assert_eq!(put("/pond/hashed", &[], &hash, &body).0, 200);
+        let (status, text) = put("/pond/mixed", &[], &hash, &data(2, size));
+        assert!(
+            status == 400 && text.contains("XAmzContentSHA256Mismatch"),
+            "{status} {text}"
+        );
+        assert_eq!(client.get("/pond/mixed").status, 404);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 pub const ACCESS: &str = "pondkey";
 pub const SECRET: &str = "s3cr3t-of-the-pond";
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();
         text
@@ -120,11 +120,60 @@ impl Client {
             "AWS4-HMAC-SHA256\n{now}\n{scope}\n{}",
             hex(&Sha256::digest(canonical))
         );
-        let mut key = sign(format!("AWS4{}", self.secret).as_bytes(), &now[..8]);
-        for part in ["us-east-1", "s3", "aws4_request"] {
-            key = sign(&key, part);
-        }
+        let key = self.key(&now[..8]);
         format!("{path}?{query}&X-Amz-Signature={}", hex(&sign(&key, &text)))
+    }
+
+    /// The fields of a request that is signed with its header: these, what the body's hash is said to be, and the signature.
+    /// <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
+    pub fn sign(
+        &self,
+        method: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+        hash: &str,
+    ) -> Vec<(String, String)> {
+        let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        let scope = format!("{}/us-east-1/s3/aws4_request", &now[..8]);
+        let mut all: Vec<(String, String)> = fields
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        all.push(("x-amz-content-sha256".to_owned(), hash.to_owned()));
+        all.push(("x-amz-date".to_owned(), now.clone()));
+        let mut signed = all.clone();
+        signed.push(("host".to_owned(), self.address.to_string()));
+        signed.sort();
+        let names = signed
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect::<Vec<_>>()
+            .join(";");
+        let lines: String = signed
+            .iter()
+            .map(|(name, value)| format!("{name}:{value}\n"))
+            .collect();
+        let canonical = format!("{method}\n{path}\n\n{lines}\n{names}\n{hash}");
+        let text = format!(
+            "AWS4-HMAC-SHA256\n{now}\n{scope}\n{}",
+            hex(&Sha256::digest(canonical))
+        );
+        let signature = hex(&sign(&self.key(&now[..8]), &text));
+        all.push((
+            "authorization".to_owned(),
+            format!(
+                "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}",
+                self.access
+            ),
+        ));
+        all
+    }
+
+    fn key(&self, day: &str) -> Vec<u8> {
+        let key = sign(format!("AWS4{}", self.secret).as_bytes(), day);
+        ["us-east-1", "s3", "aws4_request"]
+            .iter()
+            .fold(key, |key, part| sign(&key, part))
     }
 
     /// Sends a request, and its body if it says one.
