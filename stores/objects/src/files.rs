@@ -92,11 +92,12 @@ impl Files {
             source,
         };
         let folders = || -> io::Result<()> {
-            fs::create_dir_all(root)?;
+            make_folder(root)?;
             for outer in 0..16 {
                 let outer = root.join(format!("{outer:x}"));
+                make(&outer)?;
                 for inner in 0..16 {
-                    fs::create_dir_all(outer.join(format!("{inner:x}")))?;
+                    make(&outer.join(format!("{inner:x}")))?;
                 }
                 sync_folder(&outer)?;
             }
@@ -193,6 +194,25 @@ fn path(root: &Path, id: Id) -> PathBuf {
     let mut path = root.to_owned();
     path.extend([name.get(..1), name.get(1..2), Some(&name)].into_iter().flatten());
     path
+}
+
+/// Makes a folder, and those above it that are absent, so that it outlives a loss of power. One that was there may have been
+/// made by a start that ended before it said so to the disk.
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new("."));
+    if !above.try_exists()? {
+        make_folder(above)?;
+    }
+    make(path)?;
+    sync_folder(above)
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {

@@ -263,7 +263,7 @@ impl Objects {
             path: folder.to_owned(),
             source,
         };
-        std::fs::create_dir_all(folder).map_err(failed)?;
+        files::make_folder(folder).map_err(failed)?;
         let path = folder.join("index.redb");
         // The index first: it says if another process is here.
         let index = Arc::new(Index::open(&path, options.cache)?);
