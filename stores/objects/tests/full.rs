@@ -10,7 +10,7 @@ use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader},
     path::Path,
-    process::{ChildStdout, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
 };
 use store_objects::{Objects, Options};
 
@@ -48,6 +48,25 @@ fn next(lines: &mut BufReader<ChildStdout>) -> Option<(Client, String)> {
     lines.read_line(&mut line).unwrap();
     let (address, process) = line.trim().split_once(' ')?;
     Some((Client::new(address.parse().ok()?), process.to_owned()))
+}
+
+fn kill(process: &str) {
+    let _ = Command::new("kill").args(["-9", process]).status();
+}
+
+/// The shell and the server that it runs, which do not outlive the test, however that ends.
+struct Victim {
+    shell: Child,
+    process: String,
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // The shell first: it would start the next one.
+        let _ = self.shell.kill();
+        kill(&self.process);
+        let _ = self.shell.wait();
+    }
 }
 
 fn is_refused_for_room(answer: &Answer) -> bool {
@@ -105,10 +124,7 @@ fn fill_and_check() {
         println!("skipped: the system gives no mount namespace of its own");
         return;
     };
-    let kill = |process: &str| {
-        let done = Command::new("kill").args(["-9", process]).status().unwrap();
-        assert!(done.success());
-    };
+    let mut victim = Victim { shell, process };
     assert_eq!(client.put("/pond", b"").status, 200);
     let mut kept = BTreeMap::new();
     assert!(fill(&client, "large", 1 << 20, &mut kept) > 5);
@@ -137,11 +153,11 @@ fn fill_and_check() {
     });
     kept.insert("/pond/again".to_owned(), content(1, 1 << 20));
     check(&client, &kept);
-    kill(&process);
+    kill(&victim.process);
     let (client, process) = next(&mut lines).expect("it starts on a full disk");
+    victim.process = process;
     check(&client, &kept);
     assert_eq!(client.get("/pond/more").status, 404);
-    kill(&process);
-    shell.wait().unwrap();
+    drop(victim);
     println!("full: {} objects kept, nothing lost", kept.len());
 }

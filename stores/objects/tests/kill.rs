@@ -54,7 +54,24 @@ fn content(number: u64) -> Vec<u8> {
         .collect()
 }
 
-fn start(folder: &Path) -> (Child, Option<Client>) {
+/// A server that does not outlive the test, however that ends.
+struct Victim(Child);
+
+impl Victim {
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(folder: &Path) -> (Victim, Option<Client>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .arg("serve")
         .arg(folder)
@@ -66,7 +83,7 @@ fn start(folder: &Path) -> (Child, Option<Client>) {
         .read_line(&mut address)
         .unwrap();
     let client = address.trim().parse().ok().map(Client::new);
-    (child, client)
+    (Victim(child), client)
 }
 
 /// One change of a key; returns whether it was acknowledged, and keeps book.
@@ -186,8 +203,7 @@ fn kill_and_check() {
                 })
                 .collect();
             thread::sleep(life);
-            child.kill().unwrap();
-            child.wait().unwrap();
+            child.kill();
             writers.into_iter().map(|writer| writer.join().unwrap()).sum()
         });
         acknowledged += counts;
@@ -195,8 +211,7 @@ fn kill_and_check() {
     }
     let (mut child, client) = start(folder.path());
     check(&client.unwrap(), &mut states, ROUNDS);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill();
     // What lies in files is what is named, but for parts of uploads that were never completed.
     let named = states
         .values()
