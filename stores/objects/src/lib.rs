@@ -3,7 +3,7 @@
 //! [`s3s`] speaks the protocol: HTTP, signatures, XML. This crate is what it asks:
 //!
 //! - `server` serves connections, and `protocol` mends where s3s and S3 differ;
-//! - `service` hands each operation to its own function, in `buckets`, `objects`, `read`, `parts`, `lists` and `tags`;
+//! - `service` hands each operation to its own function, in `buckets`, `objects`, `read`, `attributes`, `parts`, `lists` and `tags`;
 //! - `body` receives data, checks it against what the client says of it, and sends it;
 //! - `changes` and `uploads` are the changes of the index, `listing` and `conditions` decisions without I/O;
 //! - `files` keeps data, `index` what is known of it, and `writer` is the only one who changes that; `room`
@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod body;
 mod buckets;
 mod changes;

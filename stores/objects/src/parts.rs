@@ -2,6 +2,7 @@
 
 use crate::{
     Inner,
+    attributes::page,
     body::{LARGEST, receive},
     buckets::owner,
     changes::Data,
@@ -10,7 +11,7 @@ use crate::{
     files::{Id, upload_id},
     index::{self, PARTS},
     objects::{check_source, copy, source_of},
-    read::{open, page},
+    read::open,
     record::{Part, Upload, decode, now},
     request::{
         Claims, algorithm, etag, fields_of, header, kind_of, refuse_unsupported, set_sum, sums_of, time_of,

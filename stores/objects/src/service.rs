@@ -1,6 +1,6 @@
 //! The operations of S3 that there are. Those that are not here answer `NotImplemented`.
 
-use crate::{Inner, buckets, lists, objects, parts, read, tags};
+use crate::{Inner, attributes, buckets, lists, objects, parts, read, tags};
 use s3s::{
     S3, S3Request, S3Response, S3Result,
     dto::{
@@ -51,7 +51,7 @@ operations! {
     delete_objects: DeleteObjectsInput => DeleteObjectsOutput = objects::delete_objects;
     get_object: GetObjectInput => GetObjectOutput = read::get_object;
     head_object: HeadObjectInput => HeadObjectOutput = read::head_object;
-    get_object_attributes: GetObjectAttributesInput => GetObjectAttributesOutput = read::get_object_attributes;
+    get_object_attributes: GetObjectAttributesInput => GetObjectAttributesOutput = attributes::get_object_attributes;
     list_objects: ListObjectsInput => ListObjectsOutput = lists::list_objects;
     list_objects_v2: ListObjectsV2Input => ListObjectsV2Output = lists::list_objects_v2;
     list_object_versions: ListObjectVersionsInput => ListObjectVersionsOutput = lists::list_object_versions;

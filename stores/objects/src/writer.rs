@@ -21,7 +21,10 @@ use crate::{
 };
 use redb::{ReadableTable, Table};
 use s3s::{S3Error, S3Result};
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 use tokio::sync::{mpsc, oneshot};
 
 /// Changes that share one flush at most.
@@ -184,7 +187,13 @@ impl Writer {
                     draft.keep();
                 }
                 if let Some(on_created) = &self.on_created {
-                    after.created.into_iter().for_each(|created| on_created(created));
+                    // Whatever the hook does, the writer goes on.
+                    let told = catch_unwind(AssertUnwindSafe(|| {
+                        after.created.into_iter().for_each(|one| on_created(one))
+                    }));
+                    if told.is_err() {
+                        tracing::error!("who is told of new objects of the embedded S3 panicked");
+                    }
                 }
                 batch.into_iter().for_each(|job| job.finish(None));
                 self.files.remove(after.doomed);

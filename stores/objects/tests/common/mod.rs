@@ -12,6 +12,7 @@ use std::{
     thread::JoinHandle,
 };
 use store_objects::{Key, Objects, Options};
+use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 pub const ACCESS: &str = "pondkey";
@@ -345,4 +346,19 @@ pub fn eventually(what: &str, holds: impl Fn() -> bool) {
         assert!(begun.elapsed().as_secs() < 60, "it never came that {what}");
         std::thread::yield_now();
     }
+}
+
+/// A server with the bucket `pond`.
+pub fn started() -> (TempDir, Server) {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path(), Options::default());
+    assert_eq!(server.client.put("/pond", b"").status, 200);
+    (folder, server)
+}
+
+/// Data that no cut or mixture of equals.
+pub fn data(seed: u8, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at as u64).wrapping_mul(0x9e37_79b9).to_be_bytes()[4] ^ seed ^ (at >> 16) as u8)
+        .collect()
 }
