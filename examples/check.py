@@ -26,8 +26,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build" / "examples"
 TIMEOUT_SECONDS = 60
-# HTTP handlers have no standard input and output: only a node can run them, and `scripts/demo.py` does.
-COMPONENTS = {"hello-http-js", "hello-http-python", "hello-http-rust"}
+# Handlers have no standard input and output: only a node can run them, and `scripts/demo.py` does.
+HANDLERS = {"hello-http-js", "hello-http-python", "hello-http-rust", "sales-report"}
 
 
 # --- how near an output is to the truth -------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def accuracy(example, name, output, truth):
 
 
 def main():
-    names = sorted(path.parent.name for path in HERE.glob("*/millpond.toml") if path.parent.name not in COMPONENTS)
+    names = sorted(path.parent.name for path in HERE.glob("*/millpond.toml") if path.parent.name not in HANDLERS)
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("example", nargs="*", help="only these")
     parser.add_argument("--wasm-runner", metavar="CMD", help="a command that runs the WASI module named after it")

@@ -6,7 +6,8 @@ invokes it with its test vectors, compares the answers, and stops the node. Need
     scripts/demo.py ocr plate      only these
 
 Each vector goes in twice: by `millpond invoke`, and as a plain HTTP request to the route of the example's manifest,
-whose `Server-Timing` header is what the table shows. Vectors that an example must refuse are counted, not shown.
+whose `Server-Timing` header is what the table shows. Vectors that an example must refuse are counted, not shown. An example
+without a route is one that an object makes run: the vector is written to the node's own S3, and the object that comes of it read.
 Exit code: 0 all as expected, 1 not, 2 usage.
 """
 
@@ -62,11 +63,14 @@ class Node:
     def __init__(self, folder):
         self.data_port, self.admin_port = free_ports(2)
         self.log = Path(folder) / "node.log"
+        configuration = Path(folder) / "node.toml"
+        configuration.write_text('[s3]\nembedded = "127.0.0.1:0"\n')
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         self.environment = {**inherited, "MILLPOND_ADMIN": f"http://127.0.0.1:{self.admin_port}"}
         command = [MILLPOND, "serve", "--listen", f"127.0.0.1:{self.data_port}", "--admin", f"127.0.0.1:{self.admin_port}"]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen([*command, "--data", Path(folder) / "data"], env=inherited, stdout=log, stderr=log)
+            command += ["--data", Path(folder) / "data", "--config", configuration]
+            self.process = subprocess.Popen(command, env=inherited, stdout=log, stderr=log)
 
     def __enter__(self):
         try:
@@ -160,6 +164,24 @@ def answer(node, function, path, given, expected):
     return None, short(body, headers.get("Content-Type", "")), timing(headers.get("Server-Timing"))
 
 
+def report(node, trigger, given, expected):
+    """(problem or None, output, where it lies) of one vector that comes as an object: what is written beside it, under `reports/`."""
+    bucket, name = trigger["bucket"], given.name.partition(".")[0]
+    source = f"s3://{bucket}/{trigger['prefix']}{name}{trigger['suffix']}"
+    result = f"s3://{bucket}/reports/{name}{expected.suffix}"
+    written = node.millpond("s3", "cp", str(given), source)
+    if written.returncode != 0:
+        return f"`millpond s3 cp` ended with code {written.returncode}: {written.stderr.decode(errors='replace').strip()}", b"", ""
+    deadline = time.monotonic() + CALL_SECONDS
+    while (read := node.millpond("s3", "cp", result, "-")).returncode != 0:
+        if time.monotonic() > deadline:
+            return f"{result} did not come: {node.millpond('calls').stdout.decode(errors='replace')}", b"", ""
+        time.sleep(0.01)
+    if read.stdout != expected.read_bytes():
+        return f"{result} is {read.stdout[:60]!r}, expected {expected.read_bytes()[:60]!r}", read.stdout, ""
+    return None, f"application/json, {len(read.stdout)} bytes", f"{source} -> {result}"
+
+
 def is_built(example):
     """Whether its code is there; what is optional may be missing."""
     manifest = tomllib.loads((EXAMPLES / example / "millpond.toml").read_text())
@@ -173,12 +195,17 @@ def show(node, example):
         print(f"FAIL {example}: deploy: {deployed.stderr.decode(errors='replace').strip()}")
         return 1
     manifest = tomllib.loads((EXAMPLES / example / "millpond.toml").read_text())
-    route = manifest["trigger"]["http"][0]
-    function = f"{manifest['application']['name']}.{route['function']}"
+    [(kind, [trigger])] = manifest["trigger"].items()
+    function = f"{manifest['application']['name']}.{trigger['function']}"
+    if kind == "object":
+        node.millpond("s3", "mb", f"s3://{trigger['bucket']}")
 
     failures = shown = refused = 0
     for name, given, expected in vectors(example):
-        problem, output, times = answer(node, function, route["path"], given, expected)
+        if kind == "object":
+            problem, output, times = report(node, trigger, given, expected)
+        else:
+            problem, output, times = answer(node, function, trigger["path"], given, expected)
         if problem:
             failures += 1
             print(f"FAIL {example:17} {name:20} {problem}")

@@ -258,6 +258,7 @@ class Node:
         self.listen = _address(announced["listen"])
         self.admin = _address(announced["admin"])
         self.tls = _address(announced["tls"]) if "tls" in announced else None
+        self.s3 = announced.get("s3")
         if ready:
             eventually(lambda: self.control("GET", "/readyz").status == 200, "the node is ready")
         return self
@@ -335,7 +336,8 @@ class Node:
         return Application(self, name, answer.document)
 
     def try_deploy(self, name, functions, triggers=(), plan=False):
-        manifest = {"application": {"name": name}, "function": {}, "trigger": {"http": list(triggers)}}
+        triggers = triggers if isinstance(triggers, dict) else {"http": list(triggers)}
+        manifest = {"application": {"name": name}, "function": {}, "trigger": triggers}
         code = {}
         for function, what in functions.items():
             program, settings = what if isinstance(what, tuple) else (what, {})

@@ -279,6 +279,10 @@ PROVOKED = {
     "grants-unavailable": lambda s: s.try_deploy("granted", {
         "resize": ("echo", {"grants": {"s3": [{"bucket": "pictures", "actions": ["get"]}]}}),
     }),
+    "trigger-unavailable": lambda s: s.try_deploy("heard", {"resize": "echo"}, {
+        "object": [{"function": "resize", "bucket": "pictures"}],
+    }),
+    "s3-not-embedded": lambda s: s.api("GET", "s3/pictures"),
     "route-conflict": lambda s: s.try_deploy("store", {"resize": "echo"}, {
         "http": [{"function": "resize", "path": "/resize/{width}", "method": "POST"}],
     }),
@@ -626,7 +630,14 @@ def not_found(shop):
     return shop.node.cli("invoke", "pictures.show", "--data", answer.decode())
 
 
+def refused_by_s3(*_):
+    document = b"<Error><Code>NoSuchBucket</Code><Message>The specified bucket does not exist</Message></Error>"
+    with something(404, document) as address:
+        return cli("s3", "ls", "s3://photos", admin=address)
+
+
 TOLD = {
+    "s3-refused": (1, refused_by_s3),
     "timeout": (124, lambda s: s.node.cli("invoke", "shop.slow", "--path", "?ms=60000", "--timeout", "100ms")),
     "function-status": (1, not_found),
     "foreign": (1, foreign),

@@ -103,6 +103,11 @@ static OPERATIONS: &[Operation] = operations! {
     GET    "/v1/secrets"                                list_secrets         READ;
     PUT    "/v1/secrets/{name}"                         set_secret           DEPLOY;
     DELETE "/v1/secrets/{name}"                         delete_secret        DEPLOY;
+    GET    "/v1/s3"                                     list_buckets         OPERATOR;
+    GET    "/v1/s3/{*path}"                             read_objects         OPERATOR;
+    PUT    "/v1/s3/{*path}"                             write_objects        OPERATOR;
+    POST   "/v1/s3/{*path}"                             change_objects       OPERATOR;
+    DELETE "/v1/s3/{*path}"                             delete_objects       OPERATOR;
     GET    "/v1/audit"                                  read_audit           READ;
     GET    "/v1/tenants"                                list_tenants         OPERATOR;
     GET    "/v1/tenants/{tenant}"                       describe_tenant      OPERATOR;

@@ -27,12 +27,14 @@ mod api;
 mod audit;
 mod failure;
 mod guard;
+mod objects;
 mod once;
 mod openapi;
 /// The documents of requests and answers.
 pub mod wire;
 
 pub use audit::Audit;
+pub use objects::Objects;
 pub use once::{Once, Ran};
 pub use openapi::openapi;
 
@@ -78,6 +80,8 @@ pub struct State {
     pub agenda: Agenda,
     /// Runs what is not deployed.
     pub once: Arc<dyn Once>,
+    /// The objects, if they are in this node.
+    pub objects: Option<Arc<dyn Objects>>,
     /// What services show to others for functions.
     pub secrets: Secrets,
     /// What is counted.
@@ -99,6 +103,8 @@ pub struct NodeInfo {
     pub listen: SocketAddr,
     /// Where functions are served by TLS, if they are.
     pub tls: Option<SocketAddr>,
+    /// Where its own S3 is, if it has one.
+    pub s3: Option<SocketAddr>,
     /// Where the control API is.
     pub admin: SocketAddr,
     /// The processors of the worker threads.

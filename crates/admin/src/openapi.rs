@@ -28,6 +28,7 @@ use utoipa::{
         (name = "functions", description = "Functions, versions, aliases and logs"),
         (name = "secrets", description = "What the node adds to requests of functions, never told"),
         (name = "calls", description = "Asynchronous calls, their results, and dead letters"),
+        (name = "objects", description = "The node's own S3, if it has one: S3's REST interface without signatures"),
         (name = "tenants", description = "Who shares the node, their tokens, and who did what"),
         (name = "node", description = "The node itself"),
     )

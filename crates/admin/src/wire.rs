@@ -25,4 +25,4 @@ pub use tenants::{
     NewToken, Quotas, Role, Tenant, TenantRequest, Tenants, Token, TokenRequest, Tokens, Used,
 };
 pub(crate) use times::{milliseconds, time};
-pub use triggers::{Route, Schedule, Subscription};
+pub use triggers::{ObjectSubscription, Route, Schedule, Subscription};

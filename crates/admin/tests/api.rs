@@ -93,6 +93,7 @@ impl Node {
         let state = State {
             agenda: triggers::Agenda::default(),
             once: Arc::new(Nobody),
+            objects: None,
             secrets: Secrets::open(&folder.path().join("secrets")).unwrap(),
             registry: Arc::new(registry),
             tenants,
@@ -104,6 +105,7 @@ impl Node {
                 version: "1.2.3".to_owned(),
                 listen: "127.0.0.1:8080".parse().unwrap(),
                 tls: None,
+                s3: None,
                 admin: address,
                 cores: vec![0],
                 started: SystemTime::UNIX_EPOCH,

@@ -170,7 +170,7 @@ impl Client {
     }
 
     /// Sends a request to the control API; an answer of 400 or above is a failure.
-    fn control(
+    pub(crate) fn control(
         &self,
         method: Method,
         path: &str,
@@ -338,7 +338,7 @@ impl Client {
 
     /// Uploads code under its digest.
     pub(crate) fn put_code(&self, name: &str, digest: Digest, code: &[u8]) -> Result<(), Failure> {
-        let bar = output::upload_bar(&format!("upload {name}"), code.len() as u64);
+        let bar = output::bytes_bar(&format!("upload {name}"), code.len() as u64);
         let mut reader = bar.wrap_read(code);
         let sent = self.control(
             Method::PUT,

@@ -51,8 +51,8 @@ impl Output {
     }
 }
 
-/// A bar for bytes that go up; hidden when standard error is not a terminal.
-pub(crate) fn upload_bar(what: &str, bytes: u64) -> ProgressBar {
+/// A bar for bytes; hidden when standard error is not a terminal.
+pub(crate) fn bytes_bar(what: &str, bytes: u64) -> ProgressBar {
     let bar = on_terminal(ProgressBar::new(bytes));
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}") {
         bar.set_style(style);

@@ -53,6 +53,21 @@ pub(crate) fn triggers(deployment: &Deployment) -> String {
         text.push_str("events\n");
         text.push_str(&indented(&columns(&events)));
     }
+    let objects: Vec<Vec<String>> = deployment
+        .objects
+        .iter()
+        .map(|object| {
+            let keys = visible(&format!("{}*{}", object.prefix, object.suffix));
+            vec![
+                format!("s3://{}/{keys}", visible(&object.bucket)),
+                format!("-> {}", object.function),
+            ]
+        })
+        .collect();
+    if !objects.is_empty() {
+        text.push_str("objects\n");
+        text.push_str(&indented(&columns(&objects)));
+    }
     text
 }
 
@@ -193,6 +208,9 @@ mod tests {
             "events": [
                 { "function": "thumb", "type": "com.example.*", "source": "/camera" },
                 { "function": "resize", "type": "*" },
+            ],
+            "objects": [
+                { "function": "thumb", "bucket": "photos", "prefix": "in/", "suffix": ".jpg" },
             ],
             "missing_code": [],
             "warnings": ["the secret `KEY` is not set"],

@@ -59,6 +59,8 @@ pub enum Cause<'a> {
     Answer(CallId),
     /// A schedule, by its key, and when it was due.
     Schedule(&'a str, u64),
+    /// A new object, by where objects are and its number among those that were told of there.
+    Object(&'a str, u64),
 }
 
 impl Cause<'_> {
@@ -70,6 +72,7 @@ impl Cause<'_> {
             Self::Request(id) => (&b"event"[..], id.0.to_le_bytes(), ""),
             Self::Answer(id) => (&b"answer"[..], id.0.0.to_le_bytes(), ""),
             Self::Schedule(key, due) => (&b"schedule"[..], u128::from(due).to_le_bytes(), key),
+            Self::Object(place, number) => (&b"object"[..], u128::from(number).to_le_bytes(), place),
         };
         let parts = [kind, &number, text.as_bytes(), &index, function.as_bytes()];
         CallId(RequestId(identity(&parts)))

@@ -319,6 +319,9 @@ pub struct Triggers {
     /// Events of the CloudEvents specification.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cloudevents: Vec<CloudEventsTrigger>,
+    /// Objects of S3 that are written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub object: Vec<ObjectTrigger>,
 }
 
 /// A schedule: the function runs at these times, as an asynchronous call. Either `cron` or `every` says when.
@@ -381,6 +384,26 @@ pub struct CloudEventsTrigger {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1), extend("examples" = ["https://shop.example.org/*"]))]
     pub source: Option<String>,
+}
+
+/// New objects: each that is written to the bucket, and has such a key, runs the function, as an asynchronous call with an event of S3's form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectTrigger {
+    /// The function that runs.
+    #[schemars(with = "schema::NameText")]
+    pub function: Name,
+    /// The bucket.
+    #[schemars(length(min = 3, max = 63), extend("examples" = ["photos"]))]
+    pub bucket: String,
+    /// What their keys begin with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("examples" = ["incoming/"]))]
+    pub prefix: String,
+    /// What their keys end with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("examples" = [".jpg"]))]
+    pub suffix: String,
 }
 
 /// A route: requests that match it run the function.
@@ -501,7 +524,20 @@ impl Grants {
 impl Triggers {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.http.is_empty() && self.schedule.is_empty() && self.cloudevents.is_empty()
+        self.http.is_empty()
+            && self.schedule.is_empty()
+            && self.cloudevents.is_empty()
+            && self.object.is_empty()
+    }
+}
+
+impl ObjectTrigger {
+    /// Whether it is for the object of this key in this bucket.
+    pub fn matches(&self, bucket: &str, key: &str) -> bool {
+        self.bucket == bucket
+            && key.len() >= self.prefix.len() + self.suffix.len()
+            && key.starts_with(&self.prefix)
+            && key.ends_with(&self.suffix)
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) fn check(manifest: &Manifest, spans: &Spans, faults: &mut Diagnostics
     rules.triggers(manifest);
     rules.schedules(manifest);
     rules.subscriptions(manifest);
+    rules.objects(manifest);
 }
 
 struct Rules<'a> {
@@ -403,6 +404,26 @@ impl Rules<'_> {
             if let Some(other) = known.insert((&trigger.function, &trigger.kind, &trigger.source), i) {
                 let reason =
                     format!("wants the same events as `trigger.cloudevents[{other}]`, for the same function");
+                self.check("duplicate-subscription", &at, broken(reason, "remove one"));
+            }
+        }
+    }
+
+    fn objects(&mut self, manifest: &Manifest) {
+        let mut known = HashMap::new();
+        for (i, trigger) in manifest.trigger.object.iter().enumerate() {
+            let at = nth("trigger.object", i);
+            self.named(manifest, &trigger.function, &at);
+            self.check("bad-bucket", &join(&at, "bucket"), bucket(&trigger.bucket));
+            let what = (
+                &trigger.function,
+                &trigger.bucket,
+                &trigger.prefix,
+                &trigger.suffix,
+            );
+            if let Some(other) = known.insert(what, i) {
+                let reason =
+                    format!("wants the same objects as `trigger.object[{other}]`, for the same function");
                 self.check("duplicate-subscription", &at, broken(reason, "remove one"));
             }
         }

@@ -46,6 +46,7 @@ fn each_is_refused_with_its_reason() {
     let t = trigger;
     let s = |lines: &str| function(&format!("[[trigger.schedule]]\nfunction = \"f\"\n{lines}"));
     let e = |lines: &str| function(&format!("[[trigger.cloudevents]]\nfunction = \"f\"\n{lines}"));
+    let o = |lines: &str| function(&format!("[[trigger.object]]\nfunction = \"f\"\n{lines}"));
     let h = |lines: &str| function(&format!("[[function.f.grants.http]]\nhost = \"x.org\"\n{lines}"));
     let long = "a".repeat(64);
     let cases: Vec<(String, &str, &str)> = vec![
@@ -304,13 +305,15 @@ fn each_is_refused_with_its_reason() {
             "duplicate-subscription",
             "trigger.cloudevents[0]",
         ),
+        (o("prefix = \"in/\""), "missing-key", "`trigger.object[0].bucket`"),
+        (o("bucket = \"Abc\""), "bad-bucket", "trigger.object[0].bucket"),
+        (
+            o("bucket = \"abc\"\n[[trigger.object]]\nfunction = \"f\"\nbucket = \"abc\""),
+            "duplicate-subscription",
+            "trigger.object[0]",
+        ),
         (path("\"/events/new\""), "reserved-path", "belong to the platform"),
         // Promised for later.
-        (
-            f("[[trigger.object]]\nfunction = \"f\""),
-            "not-available",
-            "not available yet",
-        ),
         (f("[function.f.inputs]"), "not-available", "not available yet"),
         (
             f("engine = \"microvm\""),

@@ -100,6 +100,12 @@ every = "90s"
 function = "resize"
 type = "com.example.photo.*"
 source = "/camera/1"
+
+[[trigger.object]]
+function = "resize"
+bucket = "photos"
+prefix = "in/"
+suffix = ".jpg"
 "#;
 
 fn minimal(function: &str) -> String {
@@ -187,6 +193,11 @@ fn a_full_manifest_is_read() {
         ("every 90s", Some(90_005))
     );
     assert_eq!(manifest.trigger.cloudevents[0].kind, "com.example.photo.*");
+    let objects = &manifest.trigger.object[0];
+    let matches = |bucket, keys: [&str; 2]| keys.map(|key| objects.matches(bucket, key));
+    assert_eq!(matches("photos", ["in/a.jpg", "in/.jpg"]), [true; 2]);
+    assert_eq!(matches("photos", ["a.jpg", "in/a.png"]), [false; 2]);
+    assert_eq!(matches("photo", ["in/a.jpg", "in.jpg"]), [false; 2]);
 }
 
 #[test]

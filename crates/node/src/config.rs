@@ -322,6 +322,12 @@ impl Config {
         self.calls.check().map_err(ConfigError::Value)?;
         if let Some(s3) = &self.s3 {
             s3.check().map_err(ConfigError::Value)?;
+            let embedded = s3.embedded.filter(|address| address.port() != 0);
+            if embedded.is_some_and(|address| address == self.listen || address == self.admin) {
+                return wrong(
+                    "`embedded` of `[s3]` is the address of something else: S3 has a port of its own",
+                );
+            }
         }
         if self.connections == 0 {
             return wrong("`connections` must be at least 1");

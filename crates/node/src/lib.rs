@@ -2,7 +2,7 @@
 //!
 //! [`Node::start`] reads as the list of what a node is. Its threads: one for each core, the ticker, the loader, the log's
 //! writer, the registry's, the driver of asynchronous calls, one that carries the control API on a small tokio runtime, those of the runtime for TLS and HTTP/2, and the exporter's if telemetry is
-//! exported. [`Node::wait`] ends
+//! exported, and with an S3 of its own that one's. [`Node::wait`] ends
 //! with the first signal or failure; [`Node::stop`] drains:
 //!
 //! 1. `/readyz` turns red and admission refuses with 503;
@@ -20,6 +20,7 @@ mod callbacks;
 mod config;
 mod cores;
 mod driver;
+mod embedded;
 mod engines;
 mod limits;
 mod objects;
@@ -40,6 +41,7 @@ use contract::{Engine, Service};
 use cores::Common;
 use dispatcher::Dispatcher;
 use driver::{Driver, Made};
+use embedded::Embedded as OwnObjects;
 use engines::{Engines, Refusals};
 use gateway::{Later, Listener};
 use protocols::{Bounds, Door, Protocols, Ways};
@@ -95,6 +97,8 @@ pub struct Node {
     tls: Option<SocketAddr>,
     /// Ends after the requests that call it.
     _backend: Option<Backend>,
+    /// Ends after the backend.
+    own_objects: Option<OwnObjects>,
     // Last: the ticker outlives the cores.
     _ticker: Ticker,
 }
@@ -215,16 +219,21 @@ impl Node {
             Secrets::open(&config.data.join("secrets")).map_err(|error| data_error(error.to_string()))?;
         let tracer = exporter.as_ref().and_then(Exporter::tracer);
         let files = usize::try_from(files).unwrap_or(1024);
+        let own = config.s3.as_ref().and_then(|s3| Some((s3.embedded?, &s3.region)));
+        let own = own.map(|(address, region)| OwnObjects::start(&config.data, address, region));
+        let own = own.transpose().map_err(Error::Objects)?;
         let backend = match &config.s3 {
             Some(s3) => {
+                let s3 = own.as_ref().map_or_else(|| s3.clone(), |own| own.options(s3));
                 s3.probe().map_err(Error::Objects)?;
-                Some(objects::start(s3, files / 4, &metrics).map_err(system("start the backend"))?)
+                Some(objects::start(&s3, files / 4, &metrics).map_err(system("start the backend"))?)
             }
             None => None,
         };
         let services = services(&network, &secrets, tracer, limits::calls(files), backend.as_ref());
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
+            hears_objects: own.is_some(),
             metrics: Some(metrics.clone()),
             tiers,
             ..registry::Options::default()
@@ -232,6 +241,9 @@ impl Node {
         let registry = Registry::open(store.clone(), &config.data, engines.clone(), options)
             .map_err(|error| Error::Registry(error.to_string()))?;
         let registry = Arc::new(registry);
+        if let Some(own) = &own {
+            registry.subscribe(own.learner());
+        }
         let tenants = Tenants::open(store.clone()).map_err(|error| data_error(error.to_string()))?;
         let tenants = Arc::new(tenants);
         let audit = Audit::open(&config.data).map_err(|error| data_error(error.to_string()))?;
@@ -332,6 +344,9 @@ impl Node {
             schedules,
             courier,
         };
+        if let Some(own) = &own {
+            own.tell(made.later.clone());
+        }
         let driver = Driver::start(opened, shared.clone(), dispatcher.reader(), tracer, made)
             .map_err(system("start the thread of asynchronous calls"))?;
 
@@ -345,6 +360,7 @@ impl Node {
             calls: Some(calls),
             agenda,
             secrets,
+            objects: own.as_ref().map(OwnObjects::owner),
             once: Arc::new(once::Runner {
                 shared: shared.clone(),
                 dispatcher: dispatcher.clone(),
@@ -357,6 +373,7 @@ impl Node {
                 listen,
                 admin,
                 tls,
+                s3: own.as_ref().map(OwnObjects::address),
                 cores: processors,
                 started: SystemTime::now(),
             },
@@ -381,6 +398,7 @@ impl Node {
             admin,
             tls,
             _backend: backend,
+            own_objects: own,
             _ticker: ticker,
         })
     }
@@ -393,6 +411,11 @@ impl Node {
     /// Where functions are served by TLS, if they are.
     pub fn tls(&self) -> Option<SocketAddr> {
         self.tls
+    }
+
+    /// Where the node's own S3 is, if it has one.
+    pub fn s3(&self) -> Option<SocketAddr> {
+        self.own_objects.as_ref().map(OwnObjects::address)
     }
 
     /// Where the control API is.

@@ -9,6 +9,7 @@ use std::{
     env,
     ffi::OsString,
     io::{self, Write as _},
+    net::SocketAddr,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
     sync::Arc,
@@ -23,6 +24,9 @@ pub(crate) const SERVE: &str = "serve-backend";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct S3Options {
+    /// Where the node serves an S3 of its own, on its folder, in place of one elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedded: Option<SocketAddr>,
     /// Its endpoint, as `https://host:port`; AWS's in the region, when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
@@ -75,6 +79,7 @@ pub enum Payload {
 impl Default for S3Options {
     fn default() -> Self {
         Self {
+            embedded: None,
             endpoint: None,
             region: "us-east-1".to_owned(),
             addressing: None,
@@ -91,6 +96,22 @@ impl Default for S3Options {
 impl S3Options {
     /// Whether it can be meant. What of it is not there shows when it is used.
     pub(crate) fn check(&self) -> Result<(), String> {
+        if self.embedded.is_some() {
+            let elsewhere = [
+                ("endpoint", self.endpoint.is_some()),
+                ("addressing", self.addressing.is_some()),
+                ("credentials_file", self.credentials_file.is_some()),
+                ("profile", self.profile.is_some()),
+                ("credentials_command", self.credentials_command.is_some()),
+                ("anonymous", self.anonymous),
+            ];
+            return match elsewhere.iter().find(|(_, is_set)| *is_set) {
+                Some((key, _)) => Err(format!(
+                    "`{key}` of `[s3]` is set beside `embedded`, whose address and key the node knows: remove one of them"
+                )),
+                None => Ok(()),
+            };
+        }
         let sources = [
             self.credentials_file.is_some(),
             self.credentials_command.is_some(),

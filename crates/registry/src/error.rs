@@ -95,6 +95,12 @@ pub enum Error {
         /// `http`, `s3` or both.
         services: String,
     },
+    /// The manifest has a trigger for objects.
+    #[error("`{function}` is to run when objects are written, of which this node does not hear for it")]
+    TriggerUnavailable {
+        /// The function.
+        function: FunctionId,
+    },
     /// A tenant's function asks for what listens on this machine alone.
     #[error("`{function}` asks for the host `{host}`, which is this machine itself")]
     GrantForbidden {
@@ -212,6 +218,7 @@ impl Error {
             | Self::CodeRefused { function, .. }
             | Self::MemoryTooSmall { function, .. }
             | Self::GrantsUnavailable { function, .. }
+            | Self::TriggerUnavailable { function }
             | Self::GrantForbidden { function, .. }
             | Self::TenantMismatch { function, .. }
             | Self::EngineUnavailable { function, .. }
@@ -320,6 +327,12 @@ impl Error {
                     ),
                 )
             }
+            Self::TriggerUnavailable { .. } => (
+                422,
+                "trigger-unavailable",
+                "remove `[[trigger.object]]` from the manifest; a node hears of the objects of its own embedded S3, `embedded` of `[s3]` in its configuration, for applications of its own"
+                    .to_owned(),
+            ),
             Self::GrantForbidden { .. } => (
                 422,
                 "grant-forbidden",

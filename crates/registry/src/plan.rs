@@ -2,7 +2,7 @@
 
 use crate::{Application, Error, Settings, Version};
 use contract::{ApplicationId, Digest, Engine, FunctionId, Name, Revision, VersionNumber, is_own_address};
-use manifest::{CloudEventsTrigger, HttpTrigger, Manifest, ScheduleTrigger, Triggers};
+use manifest::{CloudEventsTrigger, HttpTrigger, Manifest, ObjectTrigger, ScheduleTrigger, Triggers};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,9 @@ pub struct Plan {
     pub schedules: Vec<ScheduleTrigger>,
     /// The events that it wants afterwards.
     pub subscriptions: Vec<CloudEventsTrigger>,
-    /// Whether the schedules change, or the events that it wants.
+    /// The new objects that it wants afterwards.
+    pub objects: Vec<ObjectTrigger>,
+    /// Whether the schedules change, or the events or objects that it wants.
     pub triggers_change: bool,
     /// Code that must be uploaded first.
     pub missing_code: Vec<Digest>,
@@ -240,8 +242,10 @@ pub(crate) fn plan(
         routes_change: current.map_or(&[][..], |application| &application.triggers) != triggers.http,
         schedules: triggers.schedule.clone(),
         subscriptions: triggers.cloudevents.clone(),
+        objects: triggers.object.clone(),
         triggers_change: current.map_or(&[][..], |application| &application.schedules) != triggers.schedule
-            || current.map_or(&[][..], |application| &application.subscriptions) != triggers.cloudevents,
+            || current.map_or(&[][..], |application| &application.subscriptions) != triggers.cloudevents
+            || current.map_or(&[][..], |application| &application.objects) != triggers.object,
         missing_code: missing.into_iter().collect(),
     }
 }

@@ -6,7 +6,7 @@ use contract::{
     ApplicationId, Claim, Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, S3Grant,
     SecretName, Template, VersionNumber,
 };
-use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
+use manifest::{CloudEventsTrigger, HttpTrigger, ObjectTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,6 +61,8 @@ pub(crate) struct ApplicationRecord {
     pub(crate) schedules: Vec<ScheduleTrigger>,
     #[serde(default)]
     pub(crate) subscriptions: Vec<CloudEventsTrigger>,
+    #[serde(default)]
+    pub(crate) objects: Vec<ObjectTrigger>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -41,6 +41,8 @@ pub struct Options {
     pub metrics: Option<Arc<Metrics>>,
     /// The services of which something can be granted.
     pub services: Vec<&'static str>,
+    /// Whether the node hears of new objects, so that they can make functions run.
+    pub hears_objects: bool,
     /// Between which engines the node chooses where a manifest leaves it to it.
     pub tiers: Tiers,
 }
@@ -53,6 +55,7 @@ impl Default for Options {
             litter: Duration::from_secs(24 * 60 * 60),
             metrics: None,
             services: Vec::new(),
+            hears_objects: false,
             tiers: Tiers::default(),
         }
     }
@@ -243,6 +246,16 @@ impl Registry {
         manifest: &Manifest,
         code: &BTreeMap<Name, Digest>,
     ) -> Result<Wanted, Error> {
+        // Whose buckets a tenant may use, no operator has said.
+        let hears_objects = self.options.hears_objects && application.tenant.is_none();
+        if let (Some(trigger), false) = (manifest.trigger.object.first(), hears_objects) {
+            return Err(Error::TriggerUnavailable {
+                function: FunctionId {
+                    application: application.clone(),
+                    function: trigger.function.clone(),
+                },
+            });
+        }
         let (engines, services) = (self.images.engines(), &self.options.services);
         let first = self.options.tiers.first;
         plan::wanted(application, manifest, code, (&engines, first), services)
@@ -429,6 +442,7 @@ impl Registry {
             triggers: plan.routes.clone(),
             schedules: plan.schedules.clone(),
             subscriptions: plan.subscriptions.clone(),
+            objects: plan.objects.clone(),
         }
     }
 
@@ -651,6 +665,7 @@ impl Registry {
             record
                 .subscriptions
                 .retain(|trigger| trigger.function != id.function);
+            record.objects.retain(|trigger| trigger.function != id.function);
             Ok(())
         })?;
         Ok(id)
@@ -663,6 +678,7 @@ impl Registry {
             triggers: Vec::new(),
             schedules: Vec::new(),
             subscriptions: Vec::new(),
+            objects: Vec::new(),
         };
         self.change(application, |_, record| {
             *record = none;

@@ -10,7 +10,7 @@ use crate::{
 use contract::{
     ApplicationId, Digest, FunctionId, FunctionRef, Grant, Image, Name, Qualifier, Revision, VersionNumber,
 };
-use manifest::{CloudEventsTrigger, HttpTrigger, ScheduleTrigger};
+use manifest::{CloudEventsTrigger, HttpTrigger, ObjectTrigger, ScheduleTrigger};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -42,6 +42,8 @@ pub struct Application {
     pub schedules: Vec<ScheduleTrigger>,
     /// The events that it wants, in the same way.
     pub subscriptions: Vec<CloudEventsTrigger>,
+    /// The new objects that it wants, in the same way.
+    pub objects: Vec<ObjectTrigger>,
 }
 
 /// A function.
@@ -265,6 +267,7 @@ impl Application {
             triggers: self.triggers.clone(),
             schedules: self.schedules.clone(),
             subscriptions: self.subscriptions.clone(),
+            objects: self.objects.clone(),
         }
     }
 
@@ -305,6 +308,7 @@ impl Application {
             triggers: record.triggers,
             schedules: record.schedules,
             subscriptions: record.subscriptions,
+            objects: record.objects,
         })
     }
 }

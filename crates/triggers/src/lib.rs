@@ -1,4 +1,4 @@
-//! What makes functions run besides requests: schedules, and events of the [CloudEvents specification][ce] 1.0.2.
+//! What makes functions run besides requests: schedules, new objects, and events of the [CloudEvents specification][ce] 1.0.2.
 //!
 //! Everything here is a pure function: when a schedule is due ([`Timing`]), what is to be done about runs that are due or
 //! were missed ([`decide`]), what an HTTP message says as an event ([`Message`]) and how an event is said in HTTP
@@ -14,11 +14,13 @@
 
 mod event;
 mod message;
+mod object;
 mod schedule;
 mod timing;
 
 pub use event::{Event, EventError, HOPS, MOST_HOPS, Pattern, PatternError};
 pub use message::{Message, is_event};
+pub use object::{Object, created};
 pub use schedule::{Agenda, Decision, GRACE, MOST_MISSED, Missed, SETBACK, decide, key, scheduled};
 pub use timing::{Milliseconds, SHORTEST, Timing, TimingError, rfc3339};
 

@@ -249,13 +249,14 @@ impl Tables<'_> {
             self.forget(&old)?;
         }
         self.after.changed = true;
-        self.after.created.push(Created {
+        self.tell(&Created {
             bucket,
             key,
             size: record.size,
             etag: record.etag.clone(),
+            modified: record.modified,
             event,
-        });
+        })?;
         Ok(Ok(record))
     }
 

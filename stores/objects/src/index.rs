@@ -7,6 +7,7 @@
 //! | contents | id | data of a small object, or an object's [`Layout`](crate::record::Layout) |
 //! | uploads | bucket, key, upload | [`Upload`] |
 //! | parts | upload, number | [`Part`] |
+//! | outbox | number | [`Created`](crate::Created) |
 //!
 //! After a failure of its disk redb refuses all work until the file is opened again ([`redb::StorageError::PreviousIo`]),
 //! so the writer does that; readers have no transaction open across calls, and wait.
@@ -32,8 +33,9 @@ pub(crate) const OBJECTS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefini
 pub(crate) const CONTENTS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("contents");
 pub(crate) const UPLOADS: TableDefinition<'_, (&str, &str, &str), &[u8]> = TableDefinition::new("uploads");
 pub(crate) const PARTS: TableDefinition<'_, (&str, u32), &[u8]> = TableDefinition::new("parts");
-/// Under `format` the version of all this.
-const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
+pub(crate) const OUTBOX: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("outbox");
+/// Under `format` the version of all this, and what [`crate::outbox`] counts.
+pub(crate) const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
 const FORMAT: u64 = 1;
 
 /// The least text behind a bucket's name: no other name lies between them.
@@ -185,6 +187,7 @@ fn initialise(database: &Database) -> Result<(), redb::Error> {
     transaction.open_table(CONTENTS)?;
     transaction.open_table(UPLOADS)?;
     transaction.open_table(PARTS)?;
+    transaction.open_table(OUTBOX)?;
     transaction.open_table(ABOUT)?.insert("format", FORMAT)?;
     transaction.commit()?;
     Ok(())

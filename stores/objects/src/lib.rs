@@ -5,7 +5,7 @@
 //! - `server` serves connections, and `protocol` mends where s3s and S3 differ;
 //! - `service` hands each operation to its own function, in `buckets`, `objects`, `read`, `attributes`, `parts`, `lists` and `tags`;
 //! - `body` receives data, checks it against what the client says of it, and sends it;
-//! - `changes` and `uploads` are the changes of the index, `listing` and `conditions` decisions without I/O;
+//! - `changes` and `uploads` are the changes of the index, `outbox` who is to be told of them, `listing` and `conditions` decisions without I/O;
 //! - `files` keeps data, `index` what is known of it, and `writer` is the only one who changes that; `room`
 //!   is for deleting when the disk is full.
 //!
@@ -40,6 +40,7 @@ mod index;
 mod listing;
 mod lists;
 mod objects;
+mod outbox;
 mod parts;
 mod protocol;
 mod read;
@@ -53,11 +54,15 @@ mod tags;
 mod uploads;
 mod writer;
 
+pub use s3s::Body;
+pub use server::Owner;
+
 use files::Files;
 use index::Index;
 use redb::ReadTransaction;
 use room::Room;
-use s3s::S3Result;
+use s3s::{S3Error, S3Result};
+use serde::{Deserialize, Serialize};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -65,7 +70,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use writer::{Change, Queue, Writer};
 
 /// How the embedded S3 is to be.
@@ -81,13 +86,12 @@ pub struct Options {
     pub connections: usize,
     /// How long requests that are under way at a shutdown may take to end.
     pub grace: Duration,
-    /// Told of every object once it is on the disk.
-    pub on_created: Option<OnCreated>,
+    /// Which new objects [`Objects::events`] tells of; none, when absent.
+    pub wanted: Option<Wanted>,
 }
 
-/// Runs on the writer's thread, in the order of the commits, before the client has its answer: it must not block. It hears
-/// nothing of what was committed in the moment in which the process ended.
-pub type OnCreated = Arc<dyn Fn(Created) + Send + Sync>;
+/// Runs on the writer's thread, with the index in hand: it must not block.
+pub type Wanted = Arc<dyn Fn(&Created) -> bool + Send + Sync>;
 
 impl Default for Options {
     /// `us-east-1`, small objects up to 16 KiB, 16 MiB of cache, 256 connections, 10 s of grace.
@@ -98,7 +102,7 @@ impl Default for Options {
             cache: 16 << 20,
             connections: 256,
             grace: Duration::from_secs(10),
-            on_created: None,
+            wanted: None,
         }
     }
 }
@@ -111,13 +115,13 @@ impl fmt::Debug for Options {
             .field("cache", &self.cache)
             .field("connections", &self.connections)
             .field("grace", &self.grace)
-            .field("on_created", &self.on_created.is_some())
+            .field("wanted", &self.wanted.is_some())
             .finish()
     }
 }
 
 /// An object that was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Created {
     /// Where it lies.
@@ -128,12 +132,14 @@ pub struct Created {
     pub size: u64,
     /// Without quotes.
     pub etag: String,
+    /// When, in milliseconds since 1970, UTC.
+    pub modified: u64,
     /// How it came.
     pub event: Event,
 }
 
 /// How an object came to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Event {
     /// At once.
@@ -213,6 +219,12 @@ pub enum Error {
         /// The operating system's word.
         source: io::Error,
     },
+    /// The index does not give what it keeps to be told, or not take that it was.
+    #[error("cannot tell of new objects: {reason}")]
+    Events {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// It cannot be listened to.
     #[error("cannot serve S3 on the socket: {source}")]
     Listen {
@@ -222,6 +234,12 @@ pub enum Error {
 }
 
 impl Error {
+    fn of_events(error: &S3Error) -> Self {
+        Self::Events {
+            reason: error.to_string(),
+        }
+    }
+
     fn of_index(path: &Path, error: redb::Error) -> Self {
         let path = path.to_owned();
         match error {
@@ -252,6 +270,8 @@ struct Inner {
     files: Arc<Files>,
     index: Arc<Index>,
     options: Options,
+    /// Rung when there are events.
+    news: Arc<Notify>,
     /// `None` only while dropping.
     queue: Option<Queue>,
     writer: Option<JoinHandle<()>>,
@@ -277,11 +297,13 @@ impl Objects {
                 folder.display()
             );
         }
+        let news = Arc::new(Notify::new());
         let (queue, jobs) = mpsc::channel(writer::BATCH);
         let writer = Writer {
             index: Arc::clone(&index),
             files: Arc::clone(&files),
-            on_created: options.on_created.clone(),
+            wanted: options.wanted.clone(),
+            news: Arc::clone(&news),
             room: Room::open(folder),
             orphans: Vec::new(),
         };
@@ -294,6 +316,7 @@ impl Objects {
                 files,
                 index,
                 options,
+                news,
                 queue: Some(queue),
                 writer: Some(writer),
             }),

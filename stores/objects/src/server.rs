@@ -5,7 +5,7 @@ use crate::{
     protocol::{Asked, Ranges, refusal},
     service::Service,
 };
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -97,24 +97,49 @@ fn passes(error: &io::Error) -> bool {
     )
 }
 
+impl Objects {
+    /// For requests of the owner, in the same process: they need no signature.
+    pub fn owner(&self) -> Owner {
+        Owner(open(Arc::clone(&self.inner)).build())
+    }
+}
+
+/// Answers requests as the owner's, who may do all.
+#[derive(Clone)]
+pub struct Owner(S3Service);
+
+impl Owner {
+    /// What S3 answers to this.
+    pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let broken = |error: HttpError| {
+            tracing::error!("the embedded S3 has no answer: {error:?}");
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        };
+        answer(&self.0, request).await.unwrap_or_else(broken)
+    }
+}
+
+fn open(inner: Arc<Inner>) -> S3ServiceBuilder {
+    let mut config = S3Config::default();
+    config.xml_max_body_size = DOCUMENT;
+    let mut builder = S3ServiceBuilder::new(Service(inner));
+    builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+    builder
+}
+
 fn service(inner: Arc<Inner>, keys: impl IntoIterator<Item = Key>) -> S3Service {
     let keys = keys.into_iter();
     let keys = Keys(
         keys.map(|key| (key.access, SecretKey::from(key.secret)))
             .collect(),
     );
-    let mut config = S3Config::default();
-    config.xml_max_body_size = DOCUMENT;
-    let config = Arc::new(StaticConfigProvider::new(Arc::new(config)));
-    let mut open = S3ServiceBuilder::new(Service(Arc::clone(&inner)));
-    open.set_config(config.clone());
-    let mut builder = S3ServiceBuilder::new(Service(inner));
-    builder.set_config(config);
+    let ranges = open(Arc::clone(&inner)).build();
+    let mut builder = open(inner);
     // Without access rules of our own, whoever signs may do all, and nobody else anything.
     builder.set_auth(keys);
-    builder.set_route(Ranges {
-        service: open.build(),
-    });
+    builder.set_route(Ranges { service: ranges });
     builder.build()
 }
 
@@ -144,18 +169,20 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let service = self.0.clone();
-        Box::pin(async move {
-            let asked = Asked::new(&request);
-            let mut response = match refusal(&request) {
-                Some(error) => error
-                    .to_http_response()
-                    .map_err(|error| HttpError::new(Box::new(error)))?,
-                None => service.call(request.map(Body::from)).await?,
-            };
-            asked.mend(&mut response);
-            Ok(response)
-        })
+        Box::pin(async move { answer(&service, request.map(Body::from)).await })
     }
+}
+
+async fn answer(service: &S3Service, request: Request<Body>) -> Result<Response<Body>, HttpError> {
+    let asked = Asked::new(&request);
+    let mut response = match refusal(&request) {
+        Some(error) => error
+            .to_http_response()
+            .map_err(|error| HttpError::new(Box::new(error)))?,
+        None => service.call(request).await?,
+    };
+    asked.mend(&mut response);
+    Ok(response)
 }
 
 fn connection(stream: TcpStream, handler: Handler) -> http1::Connection<TokioIo<TcpStream>, Handler> {

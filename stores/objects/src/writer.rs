@@ -5,7 +5,7 @@
 //! 2. the writer takes all that wait, up to [`BATCH`], and applies them one after the other to one transaction, each with
 //!    its own verdict,
 //! 3. one commit, one flush to the disk, for all of them,
-//! 4. the hook is told of what was created, then the callers; then files go that no entry names any more.
+//! 4. the callers are told; then files go that no entry names any more.
 //!
 //! When the disk is full, only changes that free something are taken: [`crate::room`].
 //!
@@ -14,18 +14,15 @@
 //! and says which of them it names.
 
 use crate::{
-    Created, OnCreated, fault,
+    Wanted, fault,
     files::{Draft, Files, Id},
-    index::{BUCKETS, CONTENTS, Index, OBJECTS, PARTS, UPLOADS},
+    index::{ABOUT, BUCKETS, CONTENTS, Index, OBJECTS, OUTBOX, PARTS, UPLOADS},
     room::Room,
 };
 use redb::{ReadableTable, Table};
 use s3s::{S3Error, S3Result};
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
-use tokio::sync::{mpsc, oneshot};
+use std::sync::Arc;
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Changes that share one flush at most.
 pub(crate) const BATCH: usize = 256;
@@ -39,6 +36,9 @@ pub(crate) struct Tables<'t> {
     pub(crate) contents: Table<'t, u128, &'static [u8]>,
     pub(crate) uploads: Table<'t, (&'static str, &'static str, &'static str), &'static [u8]>,
     pub(crate) parts: Table<'t, (&'static str, u32), &'static [u8]>,
+    pub(crate) outbox: Table<'t, u64, &'static [u8]>,
+    pub(crate) about: Table<'t, &'static str, u64>,
+    pub(crate) wanted: Option<Wanted>,
     pub(crate) after: After,
 }
 
@@ -49,7 +49,8 @@ pub(crate) struct After {
     pub(crate) kept: Vec<Draft>,
     /// Files that no entry names any more.
     pub(crate) doomed: Vec<Id>,
-    pub(crate) created: Vec<Created>,
+    /// There are events that were not.
+    pub(crate) news: bool,
     pub(crate) changed: bool,
 }
 
@@ -131,7 +132,8 @@ pub(crate) async fn submit<C: Change>(queue: &Queue, change: C) -> S3Result<C::A
 pub(crate) struct Writer {
     pub(crate) index: Arc<Index>,
     pub(crate) files: Arc<Files>,
-    pub(crate) on_created: Option<OnCreated>,
+    pub(crate) wanted: Option<Wanted>,
+    pub(crate) news: Arc<Notify>,
     pub(crate) room: Room,
     /// Files of changes whose commit failed: an entry may name them.
     pub(crate) orphans: Vec<Draft>,
@@ -180,20 +182,14 @@ impl Writer {
         let mut after = After::default();
         match self
             .index
-            .with(|database| apply(database, &mut batch, &mut after))
+            .with(|database| apply(database, &mut batch, self.wanted.as_ref(), &mut after))
         {
             Ok(()) => {
                 for draft in after.kept {
                     draft.keep();
                 }
-                if let Some(on_created) = &self.on_created {
-                    // Whatever the hook does, the writer goes on.
-                    let told = catch_unwind(AssertUnwindSafe(|| {
-                        after.created.into_iter().for_each(|one| on_created(one))
-                    }));
-                    if told.is_err() {
-                        tracing::error!("who is told of new objects of the embedded S3 panicked");
-                    }
+                if after.news {
+                    self.news.notify_one();
                 }
                 batch.into_iter().for_each(|job| job.finish(None));
                 self.files.remove(after.doomed);
@@ -243,6 +239,7 @@ impl Writer {
 fn apply(
     database: &redb::Database,
     batch: &mut [Box<dyn Job>],
+    wanted: Option<&Wanted>,
     after: &mut After,
 ) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
@@ -253,6 +250,9 @@ fn apply(
             contents: transaction.open_table(CONTENTS)?,
             uploads: transaction.open_table(UPLOADS)?,
             parts: transaction.open_table(PARTS)?,
+            outbox: transaction.open_table(OUTBOX)?,
+            about: transaction.open_table(ABOUT)?,
+            wanted: wanted.cloned(),
             after: After::default(),
         };
         let applied = batch.iter_mut().try_for_each(|job| job.apply(&mut tables));

@@ -7,10 +7,10 @@ use common::{Client, Server, data, eventually, files, receive, started};
 use sha2::Digest;
 use std::{
     io::{Read, Write},
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
 };
-use store_objects::{Created, Event, Options};
+use store_objects::{Event, Objects, Options};
 use tempfile::TempDir;
 
 const PART: usize = 5 << 20;
@@ -389,24 +389,17 @@ fn of_writers_at_the_same_time_one_is_the_first() {
 }
 
 #[test]
-fn the_hook_hears_of_every_object() {
+fn what_is_wanted_is_told_until_it_was() {
     let folder = TempDir::new().unwrap();
-    let heard: Arc<Mutex<Vec<Created>>> = Arc::default();
-    let ears = Arc::clone(&heard);
-    let options = Options {
-        on_created: Some(Arc::new(move |created| {
-            assert!(
-                created.key != "panic",
-                "a hook's own fault, which must not end the writer"
-            );
-            ears.lock().unwrap().push(created);
-        })),
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let options = || Options {
+        wanted: Some(Arc::new(|created| created.key != "unwanted")),
         ..Options::default()
     };
-    let server = Server::start(folder.path(), options);
+    let server = Server::start(folder.path(), options());
     let client = &server.client;
     client.put("/pond", b"");
-    assert_eq!(client.put("/pond/panic", b"x").status, 200);
+    assert_eq!(client.put("/pond/unwanted", b"x").status, 200);
     let put = client.put("/pond/a", b"hello");
     client.call("PUT", "/pond/b", &[], &[("x-amz-copy-source", "/pond/a")], b"");
     let upload = started_upload(client, "/pond/c");
@@ -414,21 +407,36 @@ fn the_hook_hears_of_every_object() {
     complete(client, "/pond/c", &upload, &etags);
     client.call("PUT", "/pond/a", &[], &[("if-none-match", "*")], b"refused");
     client.call("DELETE", "/pond/a", &[], &[], b"");
-    let heard = heard.lock().unwrap();
+    drop(server);
+
+    // Nothing is lost with the process, and nothing counted anew.
+    let objects = Objects::open(folder.path(), options()).unwrap();
+    let heard = runtime.block_on(objects.events(10)).unwrap();
     let told: Vec<_> = heard
         .iter()
-        .map(|one| (one.key.as_str(), one.size, one.event))
+        .map(|(number, one)| (*number, one.key.as_str(), one.size, one.event))
         .collect();
     assert_eq!(
         told,
         [
-            ("a", 5, Event::Put),
-            ("b", 5, Event::Copy),
-            ("c", 4, Event::CompleteMultipartUpload)
+            (1, "a", 5, Event::Put),
+            (2, "b", 5, Event::Copy),
+            (3, "c", 4, Event::CompleteMultipartUpload)
         ]
     );
-    assert_eq!(put.field("etag"), Some(format!("\"{}\"", heard[0].etag)));
-    assert_eq!(heard[2].event.name(), "ObjectCreated:CompleteMultipartUpload");
+    assert_eq!(put.field("etag"), Some(format!("\"{}\"", heard[0].1.etag)));
+    assert_eq!(heard[2].1.event.name(), "ObjectCreated:CompleteMultipartUpload");
+    runtime.block_on(objects.told(2)).unwrap();
+    assert_eq!(runtime.block_on(objects.events(10)).unwrap(), heard[2..]);
+    runtime.block_on(objects.told(3)).unwrap();
+    drop(objects);
+
+    let server = Server::start(folder.path(), options());
+    server.client.put("/pond/d", b"");
+    drop(server);
+    let objects = Objects::open(folder.path(), options()).unwrap();
+    let heard = runtime.block_on(objects.events(1)).unwrap();
+    assert_eq!((heard[0].0, heard[0].1.key.as_str()), (4, "d"));
 }
 
 #[test]

@@ -109,7 +109,8 @@ pub(crate) async fn deploy(
         ));
     }
     let (registry, tenants) = (context.state.registry.clone(), context.state.tenants.clone());
-    let warnings = secrets::warnings(&context.state.secrets, &id, &manifest);
+    let mut warnings = secrets::warnings(&context.state.secrets, &id, &manifest);
+    warnings.extend(circles(&manifest));
     let plan = blocking("deploy", move || {
         let act = if options.plan {
             registry::Registry::plan_for
@@ -125,6 +126,28 @@ pub(crate) async fn deploy(
         warnings,
         ..plan.await?.into()
     }))
+}
+
+/// Functions that may write what makes them run.
+fn circles(manifest: &manifest::Manifest) -> impl Iterator<Item = String> {
+    let may_write = |trigger: &manifest::ObjectTrigger| {
+        let function = manifest.function.get(&trigger.function)?;
+        let overlaps = |one: &str, other: &str| one.starts_with(other) || other.starts_with(one);
+        let mut grants = function.grants.s3.iter();
+        grants.find(|grant| {
+            grant.bucket == trigger.bucket
+                && grant.actions.contains(&manifest::S3Action::Put)
+                && overlaps(&grant.prefix, &trigger.prefix)
+        })
+    };
+    let triggers = manifest.trigger.object.iter();
+    triggers.filter(move |trigger| may_write(trigger).is_some()).map(|trigger| {
+        let manifest::ObjectTrigger { function, bucket, prefix, .. } = trigger;
+        format!(
+            "`{function}` may write to `{bucket}` what makes it run: an object that it writes under {prefix:?} runs it again; \
+             grant it another prefix for what it writes"
+        )
+    })
 }
 
 /// Whether the tenants exist for whom functions of the node are to run. What a tenant's function names is the registry's to judge:

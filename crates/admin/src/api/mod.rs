@@ -9,6 +9,7 @@ mod functions;
 mod lines;
 mod logs;
 mod node;
+mod objects;
 mod once;
 mod secrets;
 mod tenants;
@@ -49,6 +50,13 @@ pub(crate) fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(calls::describe, calls::discard))
         .routes(routes!(calls::result))
         .routes(routes!(calls::retry))
+        .routes(routes!(objects::buckets))
+        .routes(routes!(
+            objects::read,
+            objects::write,
+            objects::change,
+            objects::delete
+        ))
         .routes(routes!(audit::read))
         .routes(routes!(tenants::list))
         .routes(routes!(
@@ -117,6 +125,12 @@ fn function(
             .collect(),
         events: application
             .subscriptions
+            .iter()
+            .filter(|trigger| trigger.function == *name)
+            .map(Into::into)
+            .collect(),
+        objects: application
+            .objects
             .iter()
             .filter(|trigger| trigger.function == *name)
             .map(Into::into)

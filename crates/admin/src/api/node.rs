@@ -18,6 +18,7 @@ pub(crate) async fn describe(State(context): State<Context>) -> Json<wire::Node>
         version: node.version.clone(),
         listen: node.listen.to_string(),
         tls: node.tls.map(|tls| tls.to_string()),
+        s3: node.s3.map(|s3| s3.to_string()),
         admin: node.admin.to_string(),
         cores: node.cores.clone(),
         engines: context

@@ -1,6 +1,6 @@
 //! What is deployed, and what that changes.
 
-use super::{Route, Schedule, Subscription};
+use super::{ObjectSubscription, Route, Schedule, Subscription};
 use contract::{Digest, Name, VersionNumber};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,10 +51,13 @@ pub struct Deployment {
     /// The events that it wants afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Subscription>,
+    /// The new objects that it wants afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectSubscription>,
     /// The SHA-256 of code that must be uploaded first.
     #[schema(value_type = Vec<String>)]
     pub missing_code: Vec<Digest>,
-    /// What keeps nothing from being deployed, and will fail when it runs: secrets that are not set.
+    /// What keeps nothing from being deployed, and will go wrong when it runs: secrets that are not set, functions that make themselves run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -116,6 +119,7 @@ impl From<registry::Plan> for Deployment {
             routes: plan.routes.iter().map(Route::from).collect(),
             schedules: plan.schedules.iter().map(Schedule::from).collect(),
             events: plan.subscriptions.iter().map(Subscription::from).collect(),
+            objects: plan.objects.iter().map(ObjectSubscription::from).collect(),
             missing_code: plan.missing_code,
             warnings: Vec::new(),
         }

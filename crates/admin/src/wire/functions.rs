@@ -1,6 +1,6 @@
 //! What is there: applications, functions, versions and aliases.
 
-use super::{Route, Schedule, Subscription, time};
+use super::{ObjectSubscription, Route, Schedule, Subscription, time};
 use contract::{ApplicationId, ByteSize, Digest, FunctionId, Name, VersionNumber, format_duration};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +64,9 @@ pub struct Function {
     /// The events that it wants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Subscription>,
+    /// The new objects that it wants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectSubscription>,
 }
 
 /// A function and all its versions.

@@ -17,6 +17,10 @@ pub struct Node {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "127.0.0.1:8443")]
     pub tls: Option<String>,
+    /// Where its own S3 is, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "127.0.0.1:9000")]
+    pub s3: Option<String>,
     /// Where the control API is.
     #[schema(example = "127.0.0.1:9080")]
     pub admin: String,

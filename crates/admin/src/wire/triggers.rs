@@ -1,7 +1,7 @@
 //! What makes functions run.
 
 use contract::Name;
-use manifest::{CloudEventsTrigger, HttpTrigger, Missed, ScheduleTrigger};
+use manifest::{CloudEventsTrigger, HttpTrigger, Missed, ObjectTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -56,6 +56,25 @@ pub struct Subscription {
     pub source: Option<String>,
 }
 
+/// New objects that a function wants, as in `[[trigger.object]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ObjectSubscription {
+    /// The function that runs.
+    #[schema(value_type = String, example = "thumbnail")]
+    pub function: Name,
+    /// Their bucket.
+    #[schema(example = "photos")]
+    pub bucket: String,
+    /// What their keys begin with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schema(example = "incoming/")]
+    pub prefix: String,
+    /// What their keys end with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schema(example = ".jpg")]
+    pub suffix: String,
+}
+
 impl From<&HttpTrigger> for Route {
     fn from(trigger: &HttpTrigger) -> Self {
         Self {
@@ -90,6 +109,17 @@ impl From<&CloudEventsTrigger> for Subscription {
             function: trigger.function.clone(),
             r#type: trigger.kind.clone(),
             source: trigger.source.clone(),
+        }
+    }
+}
+
+impl From<&ObjectTrigger> for ObjectSubscription {
+    fn from(trigger: &ObjectTrigger) -> Self {
+        Self {
+            function: trigger.function.clone(),
+            bucket: trigger.bucket.clone(),
+            prefix: trigger.prefix.clone(),
+            suffix: trigger.suffix.clone(),
         }
     }
 }

@@ -125,6 +125,9 @@ fn objects(config: &Config) -> Finding {
     let Some(s3) = &config.s3 else {
         return finding(State::Ok, "not configured: set [s3]".to_owned());
     };
+    if let Some(address) = s3.embedded {
+        return finding(State::Ok, format!("the node's own, at http://{address}"));
+    }
     let place = match &s3.endpoint {
         Some(endpoint) => format!("at {endpoint}"),
         None => format!("of AWS, in {}", s3.region),

@@ -16,6 +16,7 @@ mod logs;
 mod man;
 mod new;
 mod rollback;
+mod s3;
 mod secret;
 mod serve;
 mod tenant;
@@ -68,6 +69,7 @@ enum Verb {
     Invoke(invoke::Invoke),
     Calls(calls::Calls),
     Secret(secret::Secret),
+    S3(s3::S3),
     Logs(logs::Logs),
     Top(top::Top),
     List(list::List),
@@ -99,6 +101,7 @@ impl Millpond {
             Verb::Invoke(verb) => verb.run(&client()?, *output),
             Verb::Calls(verb) => verb.run(&client()?, *output),
             Verb::Secret(verb) => verb.run(&client()?, *output),
+            Verb::S3(verb) => verb.run(&client()?, *output),
             Verb::Logs(verb) => verb.run(&client()?, *output),
             Verb::Top(verb) => verb.run(&self.connection, *output),
             Verb::List(verb) => verb.run(&client()?, *output),

@@ -94,17 +94,22 @@ impl Serve {
         );
         // One line, so that whoever started the node can wait for it.
         let tls = node.tls().map(|tls| format!("https://{tls}"));
+        let s3 = node.s3().map(|s3| format!("http://{s3}"));
         match output.json() {
             true => {
                 let mut places = json!({ "listen": listen, "admin": admin });
                 if let Some(tls) = tls {
                     places["tls"] = tls.into();
                 }
+                if let Some(s3) = s3 {
+                    places["s3"] = s3.into();
+                }
                 output.line(&places.to_string())?;
             }
             false => {
                 let tls = tls.map(|tls| format!(" and {tls}")).unwrap_or_default();
-                output.line(&format!("functions at {listen}{tls}, control API at {admin}"))?;
+                let s3 = s3.map(|s3| format!(", S3 at {s3}")).unwrap_or_default();
+                output.line(&format!("functions at {listen}{tls}, control API at {admin}{s3}"))?;
             }
         }
         let waited = node.wait(&stop);

@@ -117,7 +117,8 @@ fn schedules_and_subscriptions_alone_are_a_change() {
     node.deploy(SHOP, &[("resize", "one")]).unwrap();
     let text = format!(
         "{SHOP}[[trigger.schedule]]\nfunction = \"resize\"\nevery = \"5m\"\n\
-         [[trigger.cloudevents]]\nfunction = \"resize\"\ntype = \"a.*\"\n"
+         [[trigger.cloudevents]]\nfunction = \"resize\"\ntype = \"a.*\"\n\
+         [[trigger.object]]\nfunction = \"resize\"\nbucket = \"photos\"\n"
     );
     let plan = node.deploy(&text, &[("resize", "one")]).unwrap();
     assert!(plan.triggers_change && !plan.routes_change && !plan.is_unchanged());
@@ -126,6 +127,7 @@ fn schedules_and_subscriptions_alone_are_a_change() {
     let kept = shop(node.registry());
     assert_eq!(kept.schedules[0].when(), "every 5m");
     assert_eq!(kept.subscriptions[0].kind, "a.*");
+    assert_eq!(kept.objects[0].bucket, "photos");
     assert!(node.deploy(SHOP, &[("resize", "one")]).unwrap().triggers_change);
     assert!(shop(node.registry()).schedules.is_empty());
 }
