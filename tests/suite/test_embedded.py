@@ -198,6 +198,13 @@ def test_verbs_copy_list_and_remove(pond, tmp_path):
     assert missing.returncode == 1 and b"NoSuchBucket" in missing.stderr and b"millpond s3 mb" in missing.stderr
 
 
+def test_a_page_among_the_objects_is_no_page_of_the_control_api(pond):
+    client(pond).put_object(Bucket="pond", Key="page.html", Body=b"<script>fetch('/v1/node')</script>", ContentType="text/html")
+    page = pond.control("GET", "/v1/s3/pond/page.html")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html")
+    assert "sandbox" in page.headers["content-security-policy"] and page.headers["x-content-type-options"] == "nosniff"
+
+
 def test_more_than_a_page_is_listed_whole(pond):
     s3 = client(pond)
     with ThreadPoolExecutor(16) as pool:

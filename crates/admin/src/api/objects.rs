@@ -8,7 +8,7 @@ use crate::{
 use axum::{
     body::Body,
     extract::{Request, State},
-    http::{StatusCode, Uri, header, uri::PathAndQuery},
+    http::{HeaderValue, StatusCode, Uri, header, uri::PathAndQuery},
     response::Response,
 };
 
@@ -82,7 +82,18 @@ async fn answer(context: &Context, request: Request) -> Result<Response> {
     head.uri = inside(&head.uri).unwrap_or_default();
     // What showed that this is the operator is nothing for S3.
     head.headers.remove(header::AUTHORIZATION);
-    Ok(objects.answer(Request::from_parts(head, body)).await)
+    let mut response = objects.answer(Request::from_parts(head, body)).await;
+    // A page among the objects is not one of this API: it must not act for whoever opens it.
+    let fields = [
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    for (name, value) in fields {
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+    }
+    Ok(response)
 }
 
 /// The same without what stands before the bucket. There is one, as the request came here.

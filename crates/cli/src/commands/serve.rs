@@ -75,8 +75,8 @@ impl Serve {
             LogFormat::Text => telemetry::Format::Text,
             LogFormat::Json => telemetry::Format::Json,
         };
-        // What `h2` warns of, its clients decide.
-        let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info,h2=error".to_owned());
+        // What `h2` warns of, and `s3s` calls errors, their clients decide.
+        let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info,h2=error,s3s=off".to_owned());
         let exporter = exporter(exported()?)?;
         telemetry::init_exporting(format, &filter, exporter.as_ref())
             .map_err(|error| Failure::usage(error.to_string(), "check RUST_LOG"))?;
