@@ -11,8 +11,10 @@ use std::{
         Arc, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
+    time::Duration,
 };
 use tokio::{
+    runtime::Handle,
     sync::{self, oneshot},
     time::{Instant, sleep},
 };
@@ -52,8 +54,8 @@ const GRAIN: u64 = 64 << 10;
 const BURST: u64 = 8;
 const LEAST_BURST: u64 = 1 << 20;
 
-/// Links that one sandbox has at once: for each service one, and those that it has not closed yet.
-const MOST_LINKS: usize = 8;
+/// Links that one sandbox has at once: for each service one, and those that it has not closed yet. Each has a region.
+const MOST_LINKS: usize = 4;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +98,7 @@ struct Gates([sync::Mutex<Option<Bucket>>; 2]);
 
 impl Gates {
     fn new(rate: Option<NonZeroU64>) -> Self {
-        let bucket = rate.map(|rate| Bucket::new(rate, (rate.get() / BURST).max(LEAST_BURST)));
+        let bucket = rate.map(|rate| Bucket::new(rate, burst(rate)));
         Self([sync::Mutex::new(bucket.clone()), sync::Mutex::new(bucket)])
     }
 
@@ -190,7 +192,29 @@ impl SandboxLink {
 impl Drop for SandboxLink {
     fn drop(&mut self) {
         self.0.links.fetch_sub(1, Relaxed);
+        // It is known until its buckets are full again: another link begins where this one ends.
+        let limits = &self.0.shared.limits;
+        let rates = [limits.bandwidth, limits.tenant_bandwidth];
+        let Some(longest) = rates.into_iter().flatten().map(refill).max() else {
+            return;
+        };
+        if let Ok(runtime) = Handle::try_current() {
+            let sandbox = self.0.clone();
+            runtime.spawn(async move {
+                sleep(longest).await;
+                drop(sandbox);
+            });
+        }
     }
+}
+
+fn burst(rate: NonZeroU64) -> u64 {
+    (rate.get() / BURST).max(LEAST_BURST)
+}
+
+/// How long an empty bucket needs.
+fn refill(rate: NonZeroU64) -> Duration {
+    Duration::from_millis(burst(rate).saturating_mul(1000).div_ceil(rate.get()))
 }
 
 /// What a call holds while it is under way: its place ends with it.
@@ -339,7 +363,6 @@ impl Sandbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use tokio::task::{JoinSet, yield_now};
 
     fn shared(change: impl FnOnce(&mut Limits)) -> Arc<Shared> {
@@ -494,6 +517,33 @@ mod tests {
         assert_eq!(
             (state.pool.held(), state.pool.waiting(), state.waiting.len()),
             (0, 0, 0)
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_link_brings_no_new_burst() {
+        let shared = shared(|limits| limits.bandwidth = NonZeroU64::new(1_000_000));
+        let link = || shared.link(Some(1), None).unwrap();
+        let first = link();
+        first.sandbox().pass(Way::Up, LEAST_BURST).await;
+        drop(first);
+        let begun = Instant::now();
+        let second = link();
+        second.sandbox().pass(Way::Up, 500_000).await;
+        assert!(
+            begun.elapsed() >= Duration::from_millis(500),
+            "{:?}",
+            begun.elapsed()
+        );
+        drop(second);
+        // And nothing is kept for ever.
+        sleep(Duration::from_secs(60)).await;
+        assert!(
+            shared
+                .sandboxes
+                .lock()
+                .values()
+                .all(|one| one.strong_count() == 0)
         );
     }
 
