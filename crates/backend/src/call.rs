@@ -1,15 +1,21 @@
 //! Heads of calls and replies, in JSON, and one call from its beginning to the last piece of its reply.
+//!
+//! A call is made by a task of its own. It waits for its turn, and for the memory of all that it will hold at once: its head; its body if that comes whole, or
+//! else [`WINDOW`] bytes of it; and [`REPLY`] bytes of the reply. Nothing of it is copied before, and nothing more is asked for later. So a call that
+//! holds memory waits for the service or for its own sandbox alone.
 
+use crate::limits::{Admitted, Memory, Sandbox, Waiting, Way};
 use bytes::Bytes;
 use contract::{Body, BodyError, BodyStream, Call, CallError, Caller, Reply, Session};
 use serde::{Deserialize, Serialize};
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
+    pin::Pin,
     sync::Arc,
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// What a sandbox says in the head of a call.
 #[derive(Debug, Deserialize)]
@@ -46,6 +52,18 @@ impl Failure {
         }
     }
 
+    fn breaks_off(error: BodyError) -> Self {
+        let kind = match error {
+            BodyError::Damaged => "damaged",
+            BodyError::Slow => "timeout",
+            _ => "broken",
+        };
+        Self {
+            kind,
+            message: format!("the reply breaks off: {error}"),
+        }
+    }
+
     pub(crate) fn encoded(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
@@ -72,8 +90,10 @@ impl From<CallError> for Failure {
 
 /// What comes of a call, for its link.
 pub(crate) enum Event {
-    /// A piece of its body was taken.
-    Pulled,
+    /// It has its turn and this memory: what there is of it can be copied.
+    Begin(Arc<Memory>),
+    /// A slice of its body is wanted.
+    Pull,
     /// The reply begins: its head, and bytes of its body if they are known.
     Head(Vec<u8>, Option<u64>),
     /// Bytes of the reply's body.
@@ -96,43 +116,128 @@ impl Events {
     }
 }
 
+/// Bytes of a call's body that lie in memory of what comes after the first, if not all of it is there at once.
+const WINDOW: u64 = 1 << 20;
+
+/// Bytes of such a body that are copied at once.
+pub(crate) const SLICE: u64 = 256 << 10;
+
+/// Bytes of a reply: [`CREDIT`], and what a service reads ahead.
+const REPLY: u64 = 1 << 20;
+
+/// What a service puts together of a body that comes in slices, if it does that.
+const GATHERED: u64 = 8 << 20;
+
+/// Bytes of one reply that the backend holds besides those that lie in the channel.
+pub(crate) const CREDIT: u32 = 512 << 10;
+
+/// A call as its link knows it.
+pub(crate) struct Asked {
+    pub(crate) turn: Turn,
+    /// Bytes of its body.
+    pub(crate) length: u64,
+    /// Head and body, if that is all there, once it may begin.
+    pub(crate) begun: oneshot::Receiver<(Vec<u8>, Vec<u8>)>,
+    /// The body, if not.
+    pub(crate) slices: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+    pub(crate) credit: Arc<Semaphore>,
+    pub(crate) events: Events,
+}
+
+/// When a call begins.
+pub(crate) enum Turn {
+    Now(Admitted),
+    Later(Waiting),
+}
+
+/// What a call holds while it is under way, with a head of so many bytes, a body of so many, and whether that is all there.
+pub(crate) fn held(head: u64, length: u64, is_whole: bool) -> u64 {
+    let body = match (is_whole, length) {
+        (true, length) => length,
+        (false, length @ ..=GATHERED) => length + WINDOW,
+        (false, _) => WINDOW,
+    };
+    head + body + REPLY
+}
+
+/// Bytes of a call's body, and the memory that was given for them.
+struct Held {
+    bytes: Vec<u8>,
+    _memory: Arc<Memory>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// The rest of a body, as it comes from a sandbox.
-struct Coming {
-    pieces: mpsc::UnboundedReceiver<Bytes>,
+struct Source {
+    slices: mpsc::UnboundedReceiver<Vec<u8>>,
     left: u64,
+    window: Arc<Semaphore>,
+    sandbox: Arc<Sandbox>,
+    memory: Arc<Memory>,
     events: Events,
+}
+
+impl Source {
+    /// The next slice, `None` if the link has ended.
+    async fn next(mut self) -> (Self, Option<Bytes>) {
+        // It is never closed.
+        let permit = self.window.clone().acquire_many_owned(SLICE as u32).await.ok();
+        self.events.tell(Event::Pull);
+        let Some(bytes) = self.slices.recv().await else {
+            return (self, None);
+        };
+        let length = bytes.len() as u64;
+        self.sandbox.pass(Way::Up, length).await;
+        self.left = self.left.saturating_sub(length);
+        let held = Held {
+            bytes,
+            _memory: self.memory.clone(),
+            _permit: permit,
+        };
+        (self, Some(Bytes::from_owner(held)))
+    }
+}
+
+enum Coming {
+    Idle(Source),
+    Busy(Pin<Box<dyn Future<Output = (Source, Option<Bytes>)> + Send>>),
+    Over(Result<(), BodyError>),
 }
 
 impl BodyStream for Coming {
     fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
-        if self.left == 0 {
-            return Poll::Ready(Ok(None));
-        }
-        let context = &mut std::task::Context::from_waker(waker);
-        match std::task::ready!(self.pieces.poll_recv(context)) {
-            Some(piece) => {
-                self.left = self.left.saturating_sub(piece.len() as u64);
-                if self.left > 0 {
-                    self.events.tell(Event::Pulled);
+        loop {
+            *self = match std::mem::replace(self, Self::Over(Err(BodyError::Gone))) {
+                Self::Over(end) => {
+                    *self = Self::Over(end);
+                    return Poll::Ready(end.map(|()| None));
                 }
-                Poll::Ready(Ok(Some(piece)))
-            }
-            None => Poll::Ready(Err(BodyError::Gone)),
+                Self::Idle(source) if source.left == 0 => Self::Over(Ok(())),
+                Self::Idle(source) => Self::Busy(Box::pin(source.next())),
+                Self::Busy(mut next) => match next.as_mut().poll(&mut Context::from_waker(waker)) {
+                    Poll::Pending => {
+                        *self = Self::Busy(next);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready((_, None)) => Self::Over(Err(BodyError::Gone)),
+                    Poll::Ready((source, Some(slice))) => {
+                        *self = Self::Idle(source);
+                        return Poll::Ready(Ok(Some(slice)));
+                    }
+                },
+            };
         }
     }
 
     fn trailers(&mut self) -> contract::Trailers {
         contract::Trailers::new()
     }
-}
-
-/// A body of which there is more to come.
-pub(crate) fn body(pieces: mpsc::UnboundedReceiver<Bytes>, length: u64, events: Events) -> Body {
-    Body::Stream(Box::new(Coming {
-        pieces,
-        left: length,
-        events,
-    }))
 }
 
 impl Head {
@@ -165,22 +270,55 @@ impl Head {
     }
 }
 
-/// Tells that a call is none.
-pub(crate) fn refuse(failure: Failure, events: &Events) {
-    events.tell(Event::End(Err(failure)));
-}
-
-/// Makes a call, and tells all that comes of it. No more bytes of the reply are under way than there is credit.
-pub(crate) async fn make(session: Arc<dyn Session>, call: Call, credit: Arc<Semaphore>, events: Events) {
-    let end = reply(session, call, &credit, &events).await;
+/// Makes a call when it is its turn, and tells all that comes of it. No more bytes of the reply are under way than there is credit.
+pub(crate) async fn make(session: Arc<dyn Session>, caller: Caller, sandbox: Arc<Sandbox>, mut asked: Asked) {
+    let (_place, memory) = match asked.turn {
+        Turn::Now(admitted) => admitted,
+        Turn::Later(waiting) => {
+            let admitted = waiting.turn().await;
+            asked.events.tell(Event::Begin(admitted.1.clone()));
+            admitted
+        }
+    };
+    let Ok((head, bytes)) = (&mut asked.begun).await else {
+        return;
+    };
+    let events = asked.events.clone();
+    let end = match Head::read(&head) {
+        Ok(head) => {
+            let body = match asked.slices.take() {
+                Some(slices) => Body::Stream(Box::new(Coming::Idle(Source {
+                    slices,
+                    left: asked.length,
+                    window: Arc::new(Semaphore::new(WINDOW as usize)),
+                    sandbox: sandbox.clone(),
+                    memory: memory.clone(),
+                    events: events.clone(),
+                }))),
+                None if bytes.is_empty() => Body::Whole(Bytes::new()),
+                None => {
+                    sandbox.pass(Way::Up, bytes.len() as u64).await;
+                    Body::Whole(Bytes::from_owner(Held {
+                        bytes,
+                        _memory: memory.clone(),
+                        _permit: None,
+                    }))
+                }
+            };
+            let call = head.call(body, asked.length, caller);
+            reply(session, call, &sandbox, &memory, (&asked.credit, &events)).await
+        }
+        Err(failure) => Err(failure),
+    };
     events.tell(Event::End(end));
 }
 
 async fn reply(
     session: Arc<dyn Session>,
     call: Call,
-    credit: &Semaphore,
-    events: &Events,
+    sandbox: &Sandbox,
+    memory: &Memory,
+    (credit, events): (&Semaphore, &Events),
 ) -> Result<(), Failure> {
     let has_body = call.operation != "HEAD";
     let Reply { head, body } = session.call(call).await?;
@@ -206,6 +344,9 @@ async fn reply(
     let mut stream = match body {
         Body::Whole(bytes) => {
             if !bytes.is_empty() {
+                let length = bytes.len() as u64;
+                memory.grow(length.saturating_sub(REPLY));
+                sandbox.pass(Way::Down, length).await;
                 events.tell(Event::Chunk(bytes));
             }
             return Ok(());
@@ -214,8 +355,9 @@ async fn reply(
     };
     while let Some(chunk) = poll_fn(|context| stream.poll_next(context.waker()))
         .await
-        .map_err(|error| Failure::broken(&format!("the reply breaks off: {error}")))?
+        .map_err(Failure::breaks_off)?
     {
+        sandbox.pass(Way::Down, chunk.len() as u64).await;
         let bytes = u32::try_from(chunk.len()).unwrap_or(u32::MAX).min(CREDIT);
         if let Ok(permit) = credit.acquire_many(bytes).await {
             permit.forget();
@@ -224,6 +366,3 @@ async fn reply(
     }
     Ok(())
 }
-
-/// Bytes of one reply that the backend holds besides those that lie in the channel.
-pub(crate) const CREDIT: u32 = 2 << 20;

@@ -29,6 +29,9 @@ pub(crate) struct Attach {
     pub(crate) version: NonZeroU32,
     /// which may use so many bytes of memory.
     pub(crate) memory: u64,
+    /// Which sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sandbox: Option<u64>,
     /// What was granted.
     pub(crate) s3: Vec<S3Grant>,
     /// Where in which trace its calls are: `traceparent` and `tracestate`.
@@ -45,6 +48,7 @@ impl Attach {
             function: grant.function.clone(),
             version: grant.version.0,
             memory: grant.limits.memory.0,
+            sandbox: caller.sandbox,
             s3: grant.s3.clone(),
             trace: parent.map(|parent| (parent, caller.tracestate.as_ref().and_then(text))),
         }
@@ -67,6 +71,7 @@ impl Attach {
     pub(crate) fn caller(&self) -> Caller {
         let bytes = |text: &String| text.clone().into();
         Caller {
+            sandbox: self.sandbox,
             traceparent: self.trace.as_ref().map(|(parent, _)| bytes(parent)),
             tracestate: self
                 .trace

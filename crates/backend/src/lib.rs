@@ -17,9 +17,11 @@
 
 mod call;
 mod control;
+mod limits;
 mod link;
 mod server;
 mod supervisor;
 
+pub use limits::Limits;
 pub use server::serve;
 pub use supervisor::{Backend, Proxy};

@@ -2,9 +2,12 @@
 //!
 //! What the sandbox writes is read once and checked. One that breaks the rules of [`exchange`] loses the link, with all of its calls.
 
-use crate::call::{self, CREDIT, Event, Events, Failure, Head};
+use crate::{
+    call::{self, Asked, CREDIT, Event, Events, Failure, SLICE, Turn},
+    limits::{Memory, SandboxLink},
+};
 use bytes::Bytes;
-use contract::{Body, Caller, Session};
+use contract::{Caller, Session};
 use exchange::{AHEAD, Ask, CALL_PIECE, Id, LARGEST_HEAD, MOST_CALLS, PIECE, Room, SLOTS, Span, Tell};
 use ring::{
     Bell, Heard, HostEnd, Region,
@@ -20,7 +23,7 @@ use std::{
 use tokio::{
     io::Interest,
     net::UnixStream,
-    sync::{Semaphore, mpsc},
+    sync::{Semaphore, mpsc, oneshot},
     task::AbortHandle,
 };
 
@@ -40,6 +43,7 @@ pub(crate) struct Link {
     bell: Bell<UnixStream>,
     must_ring: bool,
     session: Arc<dyn Session>,
+    sandbox: SandboxLink,
     caller: Caller,
     room: Room,
     /// Places that the sandbox has not freed, by where they begin.
@@ -59,13 +63,22 @@ struct Given {
     is_piece: bool,
 }
 
+/// Head and body of a call that waits to begin, and where they are to be copied to.
+type Waits = (Span, Span, oneshot::Sender<(Vec<u8>, Vec<u8>)>);
+
 struct Call {
     number: u64,
-    /// Bytes of its body that are to come.
+    /// Until it begins: where its head is, and its body if that is all there.
+    asked: Option<Waits>,
+    /// Where in the channel the piece of its body is that is copied next, and bytes that come after it.
+    piece: Option<Span>,
     to_come: u64,
-    pieces: Option<mpsc::UnboundedSender<Bytes>>,
-    /// Whether a piece is here that the service has not pulled.
-    is_full: bool,
+    slices: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    /// Whether the service waits for a slice.
+    is_pulled: bool,
+    /// Whether the sandbox has its places back, since the reply has begun.
+    is_answered: bool,
+    memory: Option<Arc<Memory>>,
     head: Option<(Vec<u8>, Option<u64>)>,
     /// Bytes of the reply that are to come, if they are known.
     left: Option<u64>,
@@ -89,6 +102,7 @@ impl Link {
     pub(crate) fn new(
         bell: OwnedFd,
         session: Arc<dyn Session>,
+        sandbox: SandboxLink,
         caller: Caller,
         memory: u64,
     ) -> io::Result<Self> {
@@ -108,6 +122,7 @@ impl Link {
             bell,
             must_ring: false,
             session,
+            sandbox,
             caller,
             room,
             places: HashMap::new(),
@@ -178,8 +193,12 @@ impl Link {
         if head.length > LARGEST_HEAD || body.length > CALL_PIECE.min(length) {
             return Err(Broken("a call is larger than it may be"));
         }
-        let head = Head::read(&self.copy(head)?);
-        let first = self.copy(body)?;
+        // Whether they are in the channel is seen at once; they are copied when it is the call's turn.
+        for span in [head, body] {
+            if span.length > 0 {
+                at(&self.end, span.offset, span.length)?;
+            }
+        }
         let number = self.next;
         self.next += 1;
         let events = Events {
@@ -187,35 +206,53 @@ impl Link {
             to: self.teller.clone(),
         };
         let to_come = length - body.length;
-        let is_full = to_come > 0 && !first.is_empty();
-        let (body, pieces) = if to_come == 0 {
-            (Body::Whole(first), None)
-        } else {
-            let (pieces, coming) = mpsc::unbounded_channel();
-            if is_full {
-                let _ = pieces.send(first);
-            } else {
-                self.say(Tell::Taken { id })?;
+        let (begin, begun) = oneshot::channel();
+        let (slices, coming) = match to_come {
+            0 => (None, None),
+            _ => {
+                let (slices, coming) = mpsc::unbounded_channel();
+                (Some(slices), Some(coming))
             }
-            (call::body(coming, length, events.clone()), Some(pieces))
+        };
+        let (piece, whole) = match to_come {
+            0 => (None, body),
+            _ => (Some(body).filter(|body| body.length > 0), Span::default()),
         };
         let credit = Arc::new(Semaphore::new(CREDIT as usize));
-        let (session, caller, given) = (self.session.clone(), self.caller.clone(), credit.clone());
-        let task = tokio::spawn(async move {
-            match head {
-                Ok(head) => {
-                    let call = head.call(body, length, caller);
-                    call::make(session, call, given, events).await;
-                }
-                Err(failure) => call::refuse(failure, &events),
+        let sandbox = self.sandbox.sandbox().clone();
+        let mut waiting = sandbox.ask(call::held(head.length, length, to_come == 0));
+        let mut asked = Some((head, whole, begin));
+        let (turn, memory) = match waiting.now() {
+            Some(admitted) => {
+                let memory = admitted.1.clone();
+                (Turn::Now(admitted), Some(memory))
             }
-        });
+            None => (Turn::Later(waiting), None),
+        };
+        if memory.is_some() {
+            self.copy_asked(&mut asked)?;
+        }
+        let made = Asked {
+            turn,
+            length,
+            begun,
+            slices: coming,
+            credit: credit.clone(),
+            events,
+        };
+        let (session, caller) = (self.session.clone(), self.caller.clone());
+        let task = tokio::spawn(call::make(session, caller, sandbox, made));
         self.numbers.insert(number, id);
+        let is_begun = memory.is_some();
         let call = Call {
             number,
+            asked,
+            piece,
             to_come,
-            pieces,
-            is_full,
+            slices,
+            is_pulled: false,
+            is_answered: false,
+            memory,
             head: None,
             left: None,
             chunks: VecDeque::new(),
@@ -226,25 +263,85 @@ impl Link {
             task: task.abort_handle(),
         };
         self.calls.insert(id, call);
+        if is_begun {
+            return self.want_body(id);
+        }
         Ok(())
+    }
+
+    /// It is a call's turn: what there is of it is copied.
+    fn begin(&mut self, id: Id, memory: Arc<Memory>) -> Result<(), Broken> {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return Ok(());
+        };
+        call.memory = Some(memory);
+        let mut asked = call.asked.take();
+        self.copy_asked(&mut asked)?;
+        self.want_body(id)
+    }
+
+    fn copy_asked(&self, asked: &mut Option<Waits>) -> Result<(), Broken> {
+        if let Some((head, body, begin)) = asked.take() {
+            let copied = (self.copy(head)?, self.copy(body)?);
+            // Nobody hears it if the call has been given up.
+            let _ = begin.send(copied);
+        }
+        Ok(())
+    }
+
+    /// Says that more of a body can come, where nothing of it came with the call.
+    fn want_body(&mut self, id: Id) -> Result<(), Broken> {
+        match self.calls.get(&id) {
+            Some(call) if call.piece.is_none() && call.to_come > 0 => self.say(Tell::Taken { id }),
+            _ => Ok(()),
+        }
     }
 
     fn piece(&mut self, id: Id, body: Span) -> Result<(), Broken> {
         if body.length > CALL_PIECE {
             return Err(Broken("a piece is larger than it may be"));
         }
-        let piece = self.copy(body)?;
+        if body.length > 0 {
+            at(&self.end, body.offset, body.length)?;
+        }
         // A call may have ended before that was heard.
         if let Some(call) = self.calls.get_mut(&id) {
             let left = call.to_come.checked_sub(body.length);
             call.to_come = left
-                .filter(|_| !call.is_full && body.length > 0)
+                .filter(|_| call.piece.is_none() && body.length > 0)
                 .ok_or(Broken("a body is longer than its call has said"))?;
-            call.is_full = true;
-            if let Some(pieces) = &call.pieces {
-                // Whether the service still wants it, its reply says.
-                let _ = pieces.send(piece);
-            }
+            call.piece = Some(body);
+            return self.slice(id);
+        }
+        Ok(())
+    }
+
+    /// Copies what the service waits for of a body, if it is there.
+    fn slice(&mut self, id: Id) -> Result<(), Broken> {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return Ok(());
+        };
+        let Some(piece) = call.piece.filter(|_| call.is_pulled && !call.is_answered) else {
+            return Ok(());
+        };
+        let slice = Span {
+            length: piece.length.min(SLICE),
+            ..piece
+        };
+        let rest = Span {
+            offset: piece.offset + slice.length,
+            length: piece.length - slice.length,
+        };
+        call.is_pulled = false;
+        call.piece = (rest.length > 0).then_some(rest);
+        let is_taken = rest.length == 0 && call.to_come > 0;
+        let bytes = self.copy(slice)?;
+        if let Some(slices) = self.calls.get(&id).and_then(|call| call.slices.as_ref()) {
+            // Whether the service still wants it, its reply says.
+            let _ = slices.send(bytes);
+        }
+        if is_taken {
+            self.say(Tell::Taken { id })?;
         }
         Ok(())
     }
@@ -293,9 +390,10 @@ impl Link {
             return Ok(());
         };
         match event {
-            Event::Pulled => {
-                call.is_full = false;
-                return self.say(Tell::Taken { id });
+            Event::Begin(memory) => return self.begin(id, memory),
+            Event::Pull => {
+                call.is_pulled = true;
+                return self.slice(id);
             }
             Event::Head(head, length) => {
                 call.left = length;
@@ -320,6 +418,9 @@ impl Link {
                     }
                     return Ok(());
                 };
+                if let Some(call) = self.calls.get_mut(&id) {
+                    call.is_answered = true;
+                }
                 self.say(Tell::Head {
                     id,
                     head: span,
@@ -336,6 +437,12 @@ impl Link {
                     _ => {}
                 }
                 let wanted = call.left.unwrap_or(waiting).clamp(1, PIECE);
+                // Who has nothing that the sandbox could read finds room, however much others have that it does not read.
+                let wanted = match (self.room.spare(), call.ahead) {
+                    (0, 1..) => return Ok(()),
+                    (spare, 1..) => wanted.min(spare),
+                    (spare, 0) => wanted.min(spare.max(self.room.least(MOST_CALLS))),
+                };
                 let Some(place) = self.room.take(wanted) else {
                     return Ok(());
                 };
@@ -448,14 +555,13 @@ impl Link {
         Some(span)
     }
 
-    fn copy(&self, span: Span) -> Result<Bytes, Broken> {
-        if span.length == 0 {
-            return Ok(Bytes::new());
-        }
+    fn copy(&self, span: Span) -> Result<Vec<u8>, Broken> {
         let mut bytes = vec![0; span.length as usize];
-        let from = at(&self.end, span.offset, span.length)?;
-        self.end.copy_out(from, &mut bytes).map_err(|_| OUTSIDE)?;
-        Ok(bytes.into())
+        if span.length > 0 {
+            let from = at(&self.end, span.offset, span.length)?;
+            self.end.copy_out(from, &mut bytes).map_err(|_| OUTSIDE)?;
+        }
+        Ok(bytes)
     }
 
     fn say(&mut self, tell: Tell) -> Result<(), Broken> {

@@ -1,6 +1,11 @@
 //! The backend's process.
 
-use crate::{control, control::Attach, link::Link};
+use crate::{
+    control,
+    control::Attach,
+    limits::{Limits, Shared},
+    link::Link,
+};
 use contract::Service;
 use std::{io, os::fd::OwnedFd, os::unix::net::UnixDatagram as Socket, sync::Arc};
 use tokio::{io::Interest, net::UnixDatagram, runtime::Builder};
@@ -8,12 +13,14 @@ use tokio::{io::Interest, net::UnixDatagram, runtime::Builder};
 /// Threads that do the services' work, and copy.
 const THREADS: usize = 2;
 
-/// Serves links that come on this socket, with these services, until the node has gone. `make` makes the services, on the runtime that they work on.
+/// Serves links that come on this socket, with these services and within these limits, until the node has gone. `make` makes the services, on the runtime
+/// that they work on.
 ///
 /// # Errors
 /// The kernel's, or those of `make`.
 pub fn serve(
     control: OwnedFd,
+    limits: Limits,
     make: impl FnOnce(tokio::runtime::Handle) -> io::Result<Vec<Arc<dyn Service>>>,
 ) -> io::Result<()> {
     let runtime = Builder::new_multi_thread()
@@ -22,6 +29,7 @@ pub fn serve(
         .enable_all()
         .build()?;
     let services: Arc<[_]> = make(runtime.handle().clone())?.into();
+    let shared = Shared::new(limits);
     runtime.block_on(async move {
         // Not that there were datagrams: what matters is what the socket says it is ready for.
         let control = Socket::from(control);
@@ -29,13 +37,13 @@ pub fn serve(
         let control = UnixDatagram::from_std(control)?;
         let receive = || control::receive(&control).map_err(io::Error::from);
         while let Some((packet, bell)) = control.async_io(Interest::READABLE, receive).await? {
-            begin(&services, &packet, bell);
+            begin(&services, &shared, &packet, bell);
         }
         Ok(())
     })
 }
 
-fn begin(services: &Arc<[Arc<dyn Service>]>, packet: &[u8], bell: Option<OwnedFd>) {
+fn begin(services: &Arc<[Arc<dyn Service>]>, shared: &Arc<Shared>, packet: &[u8], bell: Option<OwnedFd>) {
     let attach: Attach = match serde_json::from_slice(packet) {
         Ok(attach) => attach,
         Err(error) => {
@@ -49,7 +57,10 @@ fn begin(services: &Arc<[Arc<dyn Service>]>, packet: &[u8], bell: Option<OwnedFd
         return tracing::error!(%function, service = attach.service, "a link cannot be made: there is nothing to link");
     };
     // A sandbox whose link is not made hears its bell fall silent.
-    match Link::new(bell, session, attach.caller(), attach.memory) {
+    let Some(sandbox) = shared.link(attach.sandbox, function.application.tenant.as_ref()) else {
+        return tracing::warn!(%function, "a sandbox has as many links as it may, and asks for more");
+    };
+    match Link::new(bell, session, sandbox, attach.caller(), attach.memory) {
         Ok(link) => {
             tokio::spawn(async move {
                 if let Err(reason) = link.serve().await {

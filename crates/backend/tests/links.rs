@@ -17,11 +17,16 @@ use rustix::{
 use std::{
     env,
     future::poll_fn,
-    num::NonZeroU32,
-    sync::Arc,
+    num::{NonZeroU32, NonZeroU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
     task::{Poll, Waker},
     thread,
+    time::{Duration, Instant},
 };
+use tokio::time::sleep;
 
 /// A service that answers what it is asked for, in as many pieces as it is told to.
 struct Echo;
@@ -77,6 +82,10 @@ impl Session for EchoSession {
                 found.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<u64>().ok())
             };
             let known = parameter("content-length");
+            let _held = match (&call.body, &*call.operation) {
+                (Body::Whole(bytes), "held") => Some(Held::new(bytes.len())),
+                _ => None,
+            };
             let sum = match call.body {
                 Body::Whole(bytes) => sum(&bytes),
                 Body::Stream(mut stream) => {
@@ -97,6 +106,15 @@ impl Session for EchoSession {
                 "fail" => return Err(CallError::Denied("this".to_owned())),
                 "hang" => std::future::pending().await,
                 "small" => Bytes::from(call.target).into(),
+                "turn" => {
+                    let turn = TURNS.fetch_add(1, SeqCst);
+                    sleep(Duration::from_millis(2)).await;
+                    Bytes::from(turn.to_string()).into()
+                }
+                "held" => {
+                    sleep(Duration::from_millis(2)).await;
+                    Bytes::from(MOST.load(SeqCst).to_string()).into()
+                }
                 _ => {
                     let left = call.target.parse().unwrap();
                     if call.operation == "known" {
@@ -115,6 +133,29 @@ impl Session for EchoSession {
     }
 }
 
+/// Calls that have been begun.
+static TURNS: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of bodies that are here at once, and the most that ever were.
+static HELD: AtomicU64 = AtomicU64::new(0);
+static MOST: AtomicU64 = AtomicU64::new(0);
+
+struct Held(u64);
+
+impl Held {
+    fn new(bytes: usize) -> Self {
+        let held = HELD.fetch_add(bytes as u64, SeqCst) + bytes as u64;
+        MOST.fetch_max(held, SeqCst);
+        Self(bytes as u64)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.0, SeqCst);
+    }
+}
+
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
@@ -122,19 +163,31 @@ fn sum(bytes: &[u8]) -> u64 {
 /// The backend's process, if a test of these has started this program as one: the test harness's options are its arguments.
 #[test]
 fn serves() {
-    if env::var_os(SERVES).is_some() {
+    if let Ok(limits) = env::var(SERVES) {
+        let limits: Vec<u64> = limits.split(',').map(|limit| limit.parse().unwrap()).collect();
+        let limits = backend::Limits {
+            calls: limits[0] as usize,
+            memory: limits[1],
+            bandwidth: NonZeroU64::new(limits[2]),
+            tenant_bandwidth: None,
+        };
         let control: OwnedFd = rustix::io::dup(std::io::stdin()).unwrap();
-        backend::serve(control, |_| Ok(vec![Arc::new(Echo)])).unwrap();
+        backend::serve(control, limits, |_| Ok(vec![Arc::new(Echo)])).unwrap();
     }
 }
 
 const SERVES: &str = "MILLPOND_TEST_BACKEND";
 
 fn start() -> Backend {
+    start_within(1000, 256 << 20, 0)
+}
+
+/// With so many calls at once, so many bytes of memory, and so many per second for each sandbox if that is limited.
+fn start_within(calls: u64, memory: u64, bandwidth: u64) -> Backend {
     // The variable is for the program alone, and `env` sets it.
     let this = env::current_exe().unwrap().into_os_string();
     let arguments = [
-        format!("{SERVES}=1").into(),
+        format!("{SERVES}={calls},{memory},{bandwidth}").into(),
         this,
         "--exact".into(),
         "serves".into(),
@@ -285,6 +338,80 @@ fn many_threads_call_at_once_and_give_up() {
             });
         }
     });
+}
+
+#[test]
+fn many_calls_of_one_sandbox_do_not_keep_another_from_its_own() {
+    let backend = start_within(1, 256 << 20, 0);
+    let (many, one) = (link(&backend), link(&backend));
+    let turn = |link: &Arc<Link>| -> u64 {
+        let (_, body) = ask(link, &head("turn", "", 1), b"").unwrap();
+        String::from_utf8(body).unwrap().parse().unwrap()
+    };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..MOST_CALLS {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    turn(&many);
+                }
+            });
+        }
+        // Until all of them wait.
+        while turn(&one) < 2 * MOST_CALLS as u64 {}
+        let begun = turn(&one);
+        let turns: Vec<_> = (0..10).map(|_| turn(&one)).collect();
+        let ended = turns[9];
+        is_over.store(true, SeqCst);
+        // In the order in which they come there would be 32 before each.
+        assert!(
+            ended - begun < 160,
+            "others had {} turns meanwhile",
+            ended - begun - 10
+        );
+    });
+}
+
+#[test]
+fn calls_wait_for_memory_and_all_get_it() {
+    let backend = start_within(1000, 9 << 20, 0);
+    let links: Vec<_> = (0..4).map(|_| link(&backend)).collect();
+    let most = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for thread in 0..64 {
+            let (link, most) = (&links[thread % 4], &most);
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    let (_, said) = ask(link, &head("held", "", 1), &vec![1; 1 << 20]).unwrap();
+                    let said = String::from_utf8(said).unwrap().parse().unwrap();
+                    most.fetch_max(said, SeqCst);
+                }
+                // What comes in pieces, and what is larger than a share, or than all of it.
+                let large = vec![1; (3 + thread % 8) << 20];
+                ask(link, &head("known", "5000000", 64 << 10), &large).unwrap();
+            });
+        }
+    });
+    let most = most.load(SeqCst);
+    assert!(
+        (1 << 20..=4 << 20).contains(&most),
+        "{most} bytes of bodies at once"
+    );
+}
+
+#[test]
+fn a_sandboxs_bandwidth_bounds_what_it_sends_and_what_it_gets() {
+    let rate = 64_000_000;
+    let backend = start_within(1000, 256 << 20, rate);
+    // Of 8 MB in a burst, the rest at the rate.
+    let least = |bytes: usize| Duration::from_secs_f64((bytes as f64 - 8e6) / rate as f64);
+    let up = vec![1; 20_000_000];
+    let begun = Instant::now();
+    ask(&link(&backend), &head("small", "", 1), &up).unwrap();
+    assert!(begun.elapsed() >= least(up.len()), "{:?} up", begun.elapsed());
+    let begun = Instant::now();
+    ask(&link(&backend), &head("known", "20000000", 64 << 10), b"").unwrap();
+    assert!(begun.elapsed() >= least(20_000_000), "{:?} down", begun.elapsed());
 }
 
 #[test]

@@ -89,6 +89,9 @@ pub enum BodyError {
     /// Nothing came for as long as was allowed.
     #[error("the body paused for too long")]
     Slow,
+    /// What came is not what its sender's checksum is of.
+    #[error("the body does not have its checksum")]
+    Damaged,
 }
 
 /// The first part of a response.

@@ -58,13 +58,15 @@ pub struct Call {
     /// For how long the reply's body may pause while it is being waited for, if the sandbox has said so: then
     /// [`BodyError::Slow`](crate::BodyError::Slow).
     pub pause: Option<Duration>,
-    /// Where in which trace it is asked.
+    /// For whom it is asked.
     pub caller: Caller,
 }
 
-/// Where in which trace the request is that a call is made for, as that request says it.
+/// For whom a call is made: which sandbox, and where in which trace its request is, as that says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
+    /// The sandbox, by a number that no other of the node ever has; what one of them has without a number it shares with no other.
+    pub sandbox: Option<u64>,
     /// Its `traceparent`, if it has one.
     pub traceparent: Option<Bytes>,
     /// The `tracestate` that goes with it.
@@ -76,6 +78,7 @@ impl Caller {
     pub fn of(head: &Head) -> Self {
         let field = |name| head.header(name).map(Bytes::copy_from_slice);
         Self {
+            sandbox: None,
             traceparent: field("traceparent"),
             tracestate: field("tracestate"),
         }

@@ -45,6 +45,15 @@ struct Pending {
     dropped: bool,
 }
 
+/// What of a call is copied: what it begins with leaves some room to those that have begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Head,
+    First,
+    /// Of a body, once the host has taken what came before.
+    Next,
+}
+
 /// Why a call comes to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
@@ -154,11 +163,11 @@ impl Link {
             id,
         };
         drop(state);
-        let head = self.put(id, head, true)?;
+        let head = self.put(id, head, Part::Head)?;
         let first = if body.is_empty() {
             Span::default()
         } else {
-            self.put(id, &body[..body.len().min(CALL_PIECE as usize)], false)?
+            self.put(id, &body[..body.len().min(CALL_PIECE as usize)], Part::First)?
         };
         let mut state = self.lock();
         self.say(
@@ -173,12 +182,18 @@ impl Link {
         Ok((call, first.length as usize))
     }
 
-    /// Copies bytes to a place, all of them or as many as there is room for.
-    fn put(&self, id: Id, bytes: &[u8], whole: bool) -> Result<Span, Broken> {
-        let wanted = bytes.len() as u64;
+    /// Copies bytes to a place: of a body, as many as there is room for.
+    fn put(&self, id: Id, bytes: &[u8], part: Part) -> Result<Span, Broken> {
+        let all = bytes.len() as u64;
         let (mut state, place) = self.wait(|state| {
+            let wanted = match part {
+                Part::Head if state.room.spare() < all => return None,
+                Part::First if state.room.spare() == 0 => return None,
+                Part::First => all.min(state.room.spare()),
+                Part::Head | Part::Next => all,
+            };
             let place = state.room.take(wanted)?;
-            if whole && place.end - place.start < wanted {
+            if part == Part::Head && place.end - place.start < wanted {
                 state.room.give_back(place);
                 return None;
             }
@@ -186,7 +201,7 @@ impl Link {
         })?;
         let span = Span {
             offset: place.start,
-            length: wanted.min(place.end - place.start),
+            length: all.min(place.end - place.start),
         };
         let call = state.calls.get_mut(&id).ok_or(Broken::Gone)?;
         call.places.push(place);
@@ -330,7 +345,7 @@ impl CallHandle {
         }
         let span = self
             .link
-            .put(self.id, &body[..body.len().min(CALL_PIECE as usize)], false)?;
+            .put(self.id, &body[..body.len().min(CALL_PIECE as usize)], Part::Next)?;
         let mut state = self.link.lock();
         self.link.say(
             &mut state,

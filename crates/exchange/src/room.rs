@@ -10,16 +10,37 @@ const STEP: u64 = 64;
 pub struct Room {
     /// By its beginning, where each free part ends. No two of them touch.
     free: BTreeMap<u64, u64>,
+    /// Bytes of all of them.
+    bytes: u64,
+    /// A part of all that there is, kept for what must go on: see [`Room::spare`].
+    reserve: u64,
 }
+
+/// How much of it that is, one of so many parts.
+const RESERVE: u64 = 4;
 
 impl Room {
     /// All of it is free.
     pub fn new(range: Range<usize>) -> Self {
         let start = (range.start as u64).next_multiple_of(STEP);
         let end = range.end as u64 / STEP * STEP;
+        let bytes = end.saturating_sub(start);
         Self {
             free: (start < end).then_some((start, end)).into_iter().collect(),
+            bytes,
+            reserve: bytes / RESERVE,
         }
+    }
+
+    /// Bytes that are free for what has not begun. The reserve is for what has: who holds something, and waits for room to end, does not wait for those
+    /// who have taken room and wait for what it holds.
+    pub fn spare(&self) -> u64 {
+        self.bytes.saturating_sub(self.reserve)
+    }
+
+    /// Bytes that each of so many, who have nothing yet, finds in the reserve.
+    pub fn least(&self, each: usize) -> u64 {
+        self.reserve / each as u64 / STEP * STEP
     }
 
     /// A place for so many bytes: where, and how many it really has. Where there is none so large, the largest that there is.
@@ -35,12 +56,14 @@ impl Room {
         if cut < end {
             self.free.insert(cut, end);
         }
+        self.bytes -= cut - start;
         Some(start..cut)
     }
 
     /// Has back a place that it gave.
     pub fn give_back(&mut self, place: Range<u64>) {
         let (mut start, mut end) = (place.start, place.end);
+        self.bytes += end - start;
         if let Some((before, its_end)) = self.free.range(..start).next_back().map(|(at, end)| (*at, *end))
             && its_end == start
         {
@@ -72,6 +95,19 @@ mod tests {
         assert_eq!(room.take(1), None);
         room.give_back(64..960);
         assert_eq!(room.take(0), Some(64..128));
+    }
+
+    #[test]
+    fn a_quarter_is_kept_for_what_has_begun() {
+        let mut room = Room::new(0..6400);
+        assert_eq!((room.spare(), room.least(10), room.least(100)), (4800, 128, 0));
+        let first = room.take(4800).unwrap();
+        assert_eq!(room.spare(), 0);
+        let second = room.take(1600).unwrap();
+        assert_eq!((room.spare(), room.take(1)), (0, None));
+        room.give_back(first);
+        room.give_back(second);
+        assert_eq!(room.spare(), 4800);
     }
 
     #[test]

@@ -147,10 +147,16 @@ fn group() -> Option<u64> {
     Some(limit.saturating_sub(used.unwrap_or(0)))
 }
 
+/// Bytes of memory that are free for this process, if that can be told.
+pub(crate) fn free_memory() -> Option<u64> {
+    let memory = read("/proc/meminfo").unwrap_or_default();
+    let free = [meminfo(&memory, "MemAvailable"), group()];
+    free.into_iter().flatten().min()
+}
+
 impl Host {
     fn look() -> Self {
         let memory = read("/proc/meminfo").unwrap_or_default();
-        let free = [meminfo(&memory, "MemAvailable"), group()];
         let strict = number("/proc/sys/vm/overcommit_memory") == Some(2);
         let committed = || {
             let limit = meminfo(&memory, "CommitLimit")?;
@@ -159,7 +165,7 @@ impl Host {
         Self {
             maps: number("/proc/sys/vm/max_map_count").unwrap_or(MAPS),
             address_space: engine_wasmtime::address_space(),
-            memory: free.into_iter().flatten().min(),
+            memory: free_memory(),
             committed: strict.then(committed).flatten(),
             kept: Kept {
                 maps: Kept::here().maps + native::kept_maps(),

@@ -1,7 +1,8 @@
 //! Objects of functions: where S3 is, and the backend that asks it for them.
 
-use backend::{Backend, Proxy};
-use contract::Service;
+use crate::limits::free_memory;
+use backend::{Backend, Limits, Proxy};
+use contract::{ByteSize, Service};
 use rustix::{fd::OwnedFd, io::dup};
 use serde::{Deserialize, Serialize};
 use service_s3::{Credentials, S3};
@@ -10,6 +11,7 @@ use std::{
     ffi::OsString,
     io::{self, Write as _},
     net::SocketAddr,
+    num::NonZeroU64,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
     sync::Arc,
@@ -51,6 +53,13 @@ pub struct S3Options {
     /// Connections to it, and calls under way, at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<usize>,
+    /// Bytes of calls and replies on their way that the backend has in memory at once; an eighth of what is free when the node starts, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ByteSize>,
+    /// Megabits per second in each direction for one sandbox; 0: as many as there are.
+    pub bandwidth: u32,
+    /// The same for all sandboxes of a tenant.
+    pub tenant_bandwidth: u32,
 }
 
 /// Where a bucket is named.
@@ -89,6 +98,9 @@ impl Default for S3Options {
             credentials_command: None,
             anonymous: false,
             connections: None,
+            memory: None,
+            bandwidth: 600,
+            tenant_bandwidth: 0,
         }
     }
 }
@@ -128,7 +140,23 @@ impl S3Options {
         if self.credentials_command.as_ref().is_some_and(Vec::is_empty) {
             return Err("`credentials_command` of `[s3]` is empty: name a program".to_owned());
         }
+        if self.memory.is_some_and(|memory| memory < LEAST_MEMORY) {
+            return Err(format!("`memory` of `[s3]` must be at least {LEAST_MEMORY}"));
+        }
         Ok(())
+    }
+
+    /// What sandboxes may use of the backend.
+    fn limits(&self) -> Limits {
+        let default = Limits::default();
+        // A megabit is a million bits.
+        let rate = |megabits: u32| NonZeroU64::new(u64::from(megabits) * 125_000);
+        Limits {
+            calls: self.connections.unwrap_or(default.calls),
+            memory: self.memory.map_or(default.memory, |memory| memory.0),
+            bandwidth: rate(self.bandwidth),
+            tenant_bandwidth: rate(self.tenant_bandwidth),
+        }
     }
 
     fn credentials(&self) -> Result<Credentials, String> {
@@ -155,7 +183,8 @@ impl S3Options {
                 Payload::Signed => service_s3::Payload::Signed,
                 Payload::Unsigned => service_s3::Payload::Unsigned,
             },
-            calls: self.connections.unwrap_or(default.calls),
+            // Those of the backend are fewer; what has just been given up may still be here.
+            calls: self.connections.unwrap_or(default.calls).saturating_mul(2),
             ..default
         };
         S3::new(runtime, self.credentials()?, &options).map_err(|error| error.to_string())
@@ -177,16 +206,27 @@ impl S3Options {
     }
 }
 
+/// The least that lets several calls with the largest bodies that come whole be under way.
+const LEAST_MEMORY: ByteSize = ByteSize::mib(32);
+
+/// Without a word about it, one of so many parts of the memory that is free when the node starts; and bytes that it is at most.
+const MEMORY_SHARE: u64 = 8;
+const MOST_MEMORY: u64 = 4 << 30;
+
 /// This very program, whatever has become of its file.
 const PROGRAM: &str = "/proc/self/exe";
 
 /// The last argument of a backend that is to say only whether it could serve.
 const PROBE: &str = "probe";
 
-/// The backend of a node whose S3 this is, with as many connections unless the configuration says otherwise.
+/// The backend of a node whose S3 this is, with as many connections, and memory that is free, unless the configuration says otherwise.
 pub(crate) fn start(options: &S3Options, connections: usize, metrics: &Metrics) -> io::Result<Backend> {
     let options = S3Options {
         connections: Some(options.connections.unwrap_or(connections)),
+        memory: options.memory.or_else(|| {
+            let share = free_memory()? / MEMORY_SHARE;
+            Some(ByteSize(share.clamp(LEAST_MEMORY.0, MOST_MEMORY)))
+        }),
         ..options.clone()
     };
     let told = serde_json::to_string(&options).map_err(io::Error::other)?;
@@ -242,5 +282,5 @@ fn serve(arguments: &[OsString], is_probe: bool) -> Result<(), String> {
         let service = options.service(runtime).map_err(io::Error::other)?;
         Ok(vec![Arc::new(service) as Arc<dyn Service>])
     };
-    backend::serve(control, make).map_err(|error| error.to_string())
+    backend::serve(control, options.limits(), make).map_err(|error| error.to_string())
 }

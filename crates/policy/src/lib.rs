@@ -11,20 +11,29 @@
 //! | [`FirstCome`] | who came first, to its end: to compare with |
 //!
 //! The worker knows only [`contract::Policy`], which all of them are. [`simulation`] runs them as a worker does.
+//!
+//! What the backend decides for its sandboxes is here, too: how many bytes may pass ([`Bucket`]), and whose call begins when there is not enough for all
+//! ([`Pool`], by [`Turns`]).
 
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod order;
 mod ordered;
 mod pace;
+mod pool;
 mod ready;
 mod shares;
 pub mod simulation;
+mod turns;
 
+pub use bucket::Bucket;
 pub use order::{Deadline, FirstCome, Order, Rank, RoundRobin, Shortest, left};
 pub use ordered::Ordered;
 pub use pace::Pace;
+pub use pool::Pool;
 pub use shares::Shares;
+pub use turns::{Turns, Verdict};
 
 use contract::{Load, Policy};
 use std::{fmt, str::FromStr, time::Duration};

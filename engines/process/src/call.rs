@@ -20,7 +20,10 @@ use serde_json::{Map, Value, json};
 use std::{
     mem,
     os::fd::{AsFd as _, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Poll, Waker},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -103,6 +106,14 @@ pub(crate) struct Call {
     lost: u32,
     /// Links to services that it may still ask for.
     links: u32,
+    /// Which of all sandboxes it is, for services.
+    sandbox: u64,
+}
+
+/// A number that no other sandbox of this node has.
+pub(crate) fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Call {
@@ -130,6 +141,7 @@ impl Call {
             orders: 0,
             lost: 0,
             links: MOST_LINKS,
+            sandbox: number(),
         }
     }
 
@@ -329,7 +341,11 @@ impl Call {
     fn link(&mut self, service: &str) -> Result<OwnedFd, String> {
         let left = self.links.checked_sub(1);
         self.links = left.ok_or("denied this request has asked for too many links")?;
-        link(self.command.services(), service, &Caller::of(self.command.head()))
+        let caller = Caller {
+            sandbox: Some(self.sandbox),
+            ..Caller::of(self.command.head())
+        };
+        link(self.command.services(), service, &caller)
     }
 
     fn respond(&mut self, whole: Vec<u8>) -> Result<(), Fault> {

@@ -332,7 +332,11 @@ impl Package {
         };
         let group = self.group(&limits).map_err(|error| error.to_string())?;
         let services = services.cloned();
-        let links = move |service: &str| call::link(services.as_ref(), service, &Caller::default());
+        let caller = Caller {
+            sandbox: Some(call::number()),
+            ..Caller::default()
+        };
+        let links = move |service: &str| call::link(services.as_ref(), service, &caller);
         let zygote = self
             .host
             .zygote(&setup, &self.executable, group, Box::new(links))?;

@@ -38,6 +38,8 @@ class Raw(IOBase):
 
         if failure.kind == "timeout":
             return exceptions.ReadTimeoutError(endpoint_url=None, error=failure)
+        if failure.kind == "damaged":
+            return exceptions.FlexibleChecksumError(error_msg=failure.message)
         return exceptions.BrokenStream(error=failure, actual_bytes=self._position, expected_bytes=self._reply.length)
 
     def readlines(self, hint=-1):

@@ -20,7 +20,7 @@ class Failed(Exception):
     """No reply came, or no more of it.
 
     `kind` is one of `denied`, `target` (there is no such thing to be asked for), `busy`, `timeout`, `unavailable` (nobody could be asked: it may be
-    tried again) and `broken` (it may have been done or not).
+    tried again), `broken` (it may have been done or not) and `damaged` (what came does not have its checksum).
     """
 
     def __init__(self, kind, message):

@@ -20,12 +20,12 @@ use added::Added;
 use bytes::Bytes;
 use connect::Connector;
 use contract::{
-    ApplicationId, Body, BodyError, BodyStream, Call, CallError, Caller, Calling, Grant, Reply, ResponseHead,
-    Service, Session, Trailers,
+    ApplicationId, Body, BodyError, Call, CallError, Caller, Calling, Grant, Reply, ResponseHead, Service,
+    Session, Trailers,
 };
+use egress::{Coming, fields};
 use http::{Extensions, HeaderMap, Uri, header};
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{
         self, Client,
@@ -39,15 +39,14 @@ use std::{
     error::Error,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 use telemetry::otlp::{CallSpan, Tracer};
 use tokio::{
     runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
-    task::AbortHandle,
-    time::{self, Sleep},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time,
 };
 use trailers::Slip;
 
@@ -131,28 +130,11 @@ impl Session for HttpSession {
         let Ok(place) = self.shared.places.clone().try_acquire_owned() else {
             return Box::pin(async { Err(CallError::Busy) });
         };
-        let (answer, answered) = oneshot::channel();
         let shared = self.shared.clone();
         let application = self.application.clone();
-        let task = self.shared.runtime.spawn(async move {
-            // Nobody hears it only if the call was given up.
-            let _ = answer.send(shared.send(&application, request, place).await);
-        });
-        let task = Abandoned(task.abort_handle());
-        Box::pin(async move {
-            let reply = answered.await;
-            drop(task);
-            reply.unwrap_or_else(|_| Err(CallError::Broken("the node is shutting down".into())))
+        egress::call(&self.shared.runtime, async move {
+            shared.send(&application, request, place).await
         })
-    }
-}
-
-/// Ends a call that nobody waits for. A call that has its reply is over already.
-struct Abandoned(AbortHandle);
-
-impl Drop for Abandoned {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -283,17 +265,7 @@ impl Shared {
                 status: parts.status.as_u16(),
                 headers: fields(&parts.headers),
             },
-            body: Body::Stream(Box::new(Coming {
-                body,
-                trailers: Trailers::new(),
-                end: None,
-                pause: pause.map(|allowed| Pause {
-                    allowed,
-                    runtime: self.runtime.clone(),
-                    timer: None,
-                }),
-                _place: place,
-            })),
+            body: Body::Stream(Box::new(Coming::new(body, &self.runtime, pause, place))),
         })
     }
 
@@ -337,17 +309,6 @@ fn kind(error: &CallError) -> &'static str {
         CallError::Busy => "busy",
         _ => "connection_broken",
     }
-}
-
-fn fields(headers: &HeaderMap) -> Trailers {
-    let all = headers.iter();
-    all.map(|(name, value)| {
-        (
-            name.as_str().to_owned().into(),
-            Bytes::copy_from_slice(value.as_bytes()),
-        )
-    })
-    .collect()
 }
 
 /// The reason of reasons: the connector says it in the contract's words.
@@ -431,77 +392,5 @@ impl http_body::Body for Outgoing {
         self.body
             .known_length()
             .map_or_else(SizeHint::default, |length| SizeHint::with_exact(length as u64))
-    }
-}
-
-/// A reply's body, as a sandbox reads it.
-struct Coming {
-    body: Incoming,
-    trailers: Trailers,
-    end: Option<Result<(), BodyError>>,
-    pause: Option<Pause>,
-    _place: OwnedSemaphorePermit,
-}
-
-/// How long a body may make its reader wait.
-struct Pause {
-    allowed: Duration,
-    runtime: Handle,
-    /// Runs while the reader waits.
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl Pause {
-    /// Whether the reader has waited too long. The waker is woken when it will have.
-    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // Whoever reads is on a thread of its own.
-        let _runtime = self.runtime.enter();
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(time::sleep(self.allowed)));
-        timer.as_mut().poll(context)
-    }
-}
-
-impl BodyStream for Coming {
-    fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
-        let context = &mut Context::from_waker(waker);
-        loop {
-            if let Some(end) = self.end {
-                return Poll::Ready(end.map(|()| None));
-            }
-            let frame = http_body::Body::poll_frame(Pin::new(&mut self.body), context);
-            let Poll::Ready(frame) = frame else {
-                let Some(pause) = &mut self.pause else {
-                    return Poll::Pending;
-                };
-                std::task::ready!(pause.poll_over(context));
-                self.end = Some(Err(BodyError::Slow));
-                continue;
-            };
-            if let Some(pause) = &mut self.pause {
-                pause.timer = None;
-            }
-            match frame {
-                None => self.end = Some(Ok(())),
-                Some(Err(_)) => self.end = Some(Err(BodyError::Gone)),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(piece) if piece.is_empty() => {}
-                    Ok(piece) => return Poll::Ready(Ok(Some(piece))),
-                    Err(frame) => {
-                        if let Ok(trailers) = frame.into_trailers() {
-                            self.trailers = fields(&trailers);
-                        }
-                    }
-                },
-            }
-        }
-    }
-
-    fn trailers(&mut self) -> Trailers {
-        match self.end {
-            Some(Ok(())) => std::mem::take(&mut self.trailers),
-            _ => Trailers::new(),
-        }
     }
 }

@@ -6,7 +6,8 @@ use contract::{
     Body, BodyStream, Call, CallError, Caller, FunctionId, Grant, HttpGrant, Limits, Protocol, Reply,
     Service, Trailers, VersionNumber, conformance,
 };
-use peer::{Ours, Peer, Server, host};
+use egress::testing::Server;
+use peer::{Ours, Peer, host};
 use secrets::{SecretId, Value};
 use std::{
     num::NonZeroU32,
@@ -82,13 +83,13 @@ fn values(head: &http::request::Parts, name: &str) -> Vec<String> {
 fn it_conforms() {
     conformance::service::run(&Peer {
         ours: Ours::start(),
-        server: Server::start(),
+        server: Server::start().unwrap(),
     });
 }
 
 #[test]
 fn a_secret_takes_the_place_of_the_functions_own_header_and_follows_its_changes() {
-    let (ours, server) = (Ours::start(), Server::start());
+    let (ours, server) = (Ours::start(), Server::start().unwrap());
     let granted = grant(vec![with(
         "127.0.0.1",
         &[("authorization", "Bearer {secret:KEY}"), ("x-kind", "plain")],
@@ -102,7 +103,7 @@ fn a_secret_takes_the_place_of_the_functions_own_header_and_follows_its_changes(
         set(&ours, "KEY", value);
         let reply = ask(&ours, &granted, call("GET", server.uri("/echo"), &fields)).unwrap();
         assert_eq!(reply.head.status, 200);
-        let head = server.last();
+        let head = server.last().unwrap().head;
         assert_eq!(values(&head, "authorization"), [format!("Bearer {value}")]);
         assert_eq!(
             (values(&head, "x-kind"), values(&head, "x-mine")),
@@ -114,7 +115,7 @@ fn a_secret_takes_the_place_of_the_functions_own_header_and_follows_its_changes(
 
 #[test]
 fn a_secret_that_is_not_set_fails_the_call_and_nothing_is_sent() {
-    let (ours, server) = (Ours::start(), Server::start());
+    let (ours, server) = (Ours::start(), Server::start().unwrap());
     let granted = grant(vec![with("127.0.0.1", &[("authorization", "{secret:KEY}")])]);
     let fields = [("authorization", "mine")];
     let unset = ask(&ours, &granted, call("GET", server.uri("/echo"), &fields)).unwrap_err();
@@ -125,7 +126,7 @@ fn a_secret_that_is_not_set_fails_the_call_and_nothing_is_sent() {
 
 #[test]
 fn a_secret_goes_to_its_host_only() {
-    let (ours, server) = (Ours::start(), Server::start());
+    let (ours, server) = (Ours::start(), Server::start().unwrap());
     set(&ours, "KEY", "hidden");
     let granted = grant(vec![
         with("127.0.0.1", &[("authorization", "{secret:KEY}")]),
@@ -135,11 +136,11 @@ fn a_secret_goes_to_its_host_only() {
     let other = format!("http://localhost:{}/echo", server.address.port());
     let fields = [("authorization", "mine")];
     ask(&ours, &granted, call("GET", other, &fields)).unwrap();
-    assert_eq!(values(&server.last(), "authorization"), ["mine"]);
+    assert_eq!(values(&server.last().unwrap().head, "authorization"), ["mine"]);
     let userinfo = format!("http://127.0.0.1@localhost:{}/echo", server.address.port());
     // Whatever is made of it, it is not the host before the `@`.
     let _ = ask(&ours, &granted, call("GET", userinfo, &fields));
-    assert!(!values(&server.last(), "authorization").contains(&"hidden".to_owned()));
+    assert!(!values(&server.last().unwrap().head, "authorization").contains(&"hidden".to_owned()));
 
     let before = server.reached();
     for (method, target) in [
@@ -172,46 +173,46 @@ impl BodyStream for Trailing {
 
 #[test]
 fn trailers_reach_a_server_that_was_not_told_of_them() {
-    let (ours, server) = (Ours::start(), Server::start());
+    let (ours, server) = (Ours::start(), Server::start().unwrap());
     let granted = grant(vec![host("127.0.0.1")]);
     for piece in [Some("0\r\n\r\n"), None, Some("a body")] {
         let trailers: Trailers = vec![("X-Sum".into(), "1".into()), ("x-sum".into(), "2".into())];
         let mut trailed = call("POST", server.uri("/echo"), &[]);
         trailed.body = Body::Stream(Box::new(Trailing(piece.map(Into::into), Some(trailers.clone()))));
         ask(&ours, &granted, trailed).unwrap();
-        let came = server.last_trailers();
+        let came = server.last().unwrap().trailers;
         assert_eq!(came.get_all("x-sum").iter().collect::<Vec<_>>(), ["1", "2"]);
         // The next request on the same connection has none, nor has one whose length is known.
         let mut plain = call("POST", server.uri("/echo"), &[]);
         plain.body = Body::Stream(Box::new(Trailing(piece.map(Into::into), None)));
         ask(&ours, &granted, plain).unwrap();
-        assert!(server.last_trailers().is_empty());
+        assert!(server.last().unwrap().trailers.is_empty());
         let length = piece.map_or("0", |piece| if piece.len() == 5 { "5" } else { "6" });
         let mut sized = call("POST", server.uri("/echo"), &[("content-length", length)]);
         sized.body = Body::Stream(Box::new(Trailing(piece.map(Into::into), Some(trailers))));
         ask(&ours, &granted, sized).unwrap();
-        assert!(server.last_trailers().is_empty());
+        assert!(server.last().unwrap().trailers.is_empty());
     }
 }
 
 #[test]
 fn trailers_cannot_stand_beside_a_secret_either() {
-    let (ours, server) = (Ours::start(), Server::start());
+    let (ours, server) = (Ours::start(), Server::start().unwrap());
     set(&ours, "KEY", "hidden");
     let granted = grant(vec![with("127.0.0.1", &[("x-key", "{secret:KEY}")])]);
     let trailers = vec![("X-Key".into(), "mine".into()), ("x-sum".into(), "1".into())];
     let mut call = call("POST", server.uri("/echo"), &[("trailer", "x-key, x-sum")]);
     call.body = Body::Stream(Box::new(Trailing(None, Some(trailers))));
     ask(&ours, &granted, call).unwrap();
-    let came = server.last_trailers();
+    let came = server.last().unwrap().trailers;
     assert_eq!(came.get("x-sum").unwrap(), "1");
     assert!(!came.contains_key("x-key"));
-    assert_eq!(values(&server.last(), "x-key"), ["hidden"]);
+    assert_eq!(values(&server.last().unwrap().head, "x-key"), ["hidden"]);
 }
 
 #[test]
 fn a_function_cannot_say_where_its_message_ends() {
-    let (ours, server) = (Ours::start(), Server::start());
+    let (ours, server) = (Ours::start(), Server::start().unwrap());
     let granted = grant(vec![host("127.0.0.1")]);
     for fields in [
         &[("content-length", "10")][..],
@@ -225,7 +226,7 @@ fn a_function_cannot_say_where_its_message_ends() {
             let reply = ask(&ours, &granted, call("GET", server.uri("/echo"), fields)).unwrap();
             assert_eq!(reply.head.status, 200, "{fields:?}");
         }
-        let head = server.last();
+        let head = server.last().unwrap().head;
         for name in ["content-length", "transfer-encoding", "connection", "upgrade"] {
             assert!(values(&head, name).is_empty(), "{fields:?}: {name}");
         }
@@ -233,7 +234,7 @@ fn a_function_cannot_say_where_its_message_ends() {
     }
     let known = call("POST", server.uri("/echo"), &[("content-length", "0")]);
     ask(&ours, &granted, known).unwrap();
-    assert_eq!(values(&server.last(), "content-length"), ["0"]);
+    assert_eq!(values(&server.last().unwrap().head, "content-length"), ["0"]);
 }
 
 #[test]
@@ -247,11 +248,11 @@ fn an_address_of_version_6_is_granted_as_it_is_written() {
 
 #[test]
 fn without_a_tracer_nothing_is_told_of_traces() {
-    let (ours, server) = (Ours::start(), Server::start());
+    let (ours, server) = (Ours::start(), Server::start().unwrap());
     let mut call = call("GET", server.uri("/echo"), &[]);
     call.caller.traceparent = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into());
     call.caller.tracestate = Some("a=1".into());
     ask(&ours, &grant(vec![host("127.0.0.1")]), call).unwrap();
-    assert!(values(&server.last(), "traceparent").is_empty());
-    assert!(values(&server.last(), "tracestate").is_empty());
+    assert!(values(&server.last().unwrap().head, "traceparent").is_empty());
+    assert!(values(&server.last().unwrap().head, "tracestate").is_empty());
 }

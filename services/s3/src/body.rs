@@ -4,7 +4,6 @@ use crate::checksum::{Checksum, Summing};
 use bytes::{Bytes, BytesMut};
 use contract::{Body, BodyError, BodyStream, Trailers};
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 use std::{
     collections::VecDeque,
     future::poll_fn,
@@ -14,12 +13,6 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, Waker, ready},
-    time::Duration,
-};
-use tokio::{
-    runtime::Handle,
-    sync::OwnedSemaphorePermit,
-    time::{self, Sleep},
 };
 
 /// What is in one chunk of a body that has a checksum behind it. All but the last are of S3's 8 KiB at least; some servers take
@@ -206,13 +199,18 @@ fn head(length: u64) -> String {
     format!("{length:x}\r\n")
 }
 
-/// All of a body that is on its way up, if it is not longer than that.
-pub(crate) async fn gathered(body: Body, most: usize) -> Result<Option<Bytes>, BodyError> {
+/// All of a body, if it is not longer than that. Where it is known how long it will be, its memory is not made larger piece by piece.
+pub(crate) async fn gathered(
+    body: Body,
+    most: usize,
+    known: Option<u64>,
+) -> Result<Option<Bytes>, BodyError> {
     let mut stream = match body {
         Body::Whole(bytes) => return Ok((bytes.len() <= most).then_some(bytes)),
         Body::Stream(stream) => stream,
     };
-    let mut all = BytesMut::new();
+    let known = known.and_then(|known| usize::try_from(known).ok());
+    let mut all = BytesMut::with_capacity(known.unwrap_or(0).min(most));
     while let Some(piece) = poll_fn(|context| stream.poll_next(context.waker())).await? {
         if all.len() + piece.len() > most {
             return Ok(None);
@@ -222,65 +220,59 @@ pub(crate) async fn gathered(body: Body, most: usize) -> Result<Option<Bytes>, B
     Ok(Some(all.freeze()))
 }
 
-/// A reply's body, as a sandbox reads it.
-pub(crate) struct Coming {
-    body: Incoming,
+/// A reply's body whose checksum was told. What came last is held back until the sum is found to be right: who takes as many bytes as it said
+/// it has, and asks for no more, has not got a damaged one either.
+pub(crate) struct Verified<B> {
+    body: B,
+    /// Until it is compared.
+    summing: Option<Summing>,
+    expected: String,
+    last: Option<Bytes>,
     end: Option<Result<(), BodyError>>,
-    pause: Duration,
-    runtime: Handle,
-    /// Runs while the reader waits.
-    timer: Option<Pin<Box<Sleep>>>,
-    _place: OwnedSemaphorePermit,
 }
 
-impl Coming {
-    pub(crate) fn new(body: Incoming, pause: Duration, runtime: Handle, place: OwnedSemaphorePermit) -> Self {
+impl<B: BodyStream> Verified<B> {
+    pub(crate) fn new(body: B, (checksum, expected): (Checksum, String)) -> Self {
         Self {
             body,
+            summing: Some(checksum.begin()),
+            expected,
+            last: None,
             end: None,
-            pause,
-            runtime,
-            timer: None,
-            _place: place,
         }
-    }
-
-    /// Whether the reader has waited too long. The waker is woken when it will have.
-    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // Whoever reads is on a thread of its own.
-        let _runtime = self.runtime.enter();
-        let pause = self.pause;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(time::sleep(pause)));
-        timer.as_mut().poll(context)
     }
 }
 
-impl BodyStream for Coming {
+impl<B: BodyStream> BodyStream for Verified<B> {
     fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
-        let context = &mut Context::from_waker(waker);
         loop {
             if let Some(end) = self.end {
                 return Poll::Ready(end.map(|()| None));
             }
-            let Poll::Ready(frame) = http_body::Body::poll_frame(Pin::new(&mut self.body), context) else {
-                ready!(self.poll_over(context));
-                self.end = Some(Err(BodyError::Slow));
-                continue;
-            };
-            self.timer = None;
-            match frame.map(|frame| frame.map(Frame::into_data)) {
-                None => self.end = Some(Ok(())),
-                // It ended before its length, or within a chunk.
-                Some(Err(_)) => self.end = Some(Err(BodyError::Gone)),
-                Some(Ok(Ok(piece))) if !piece.is_empty() => return Poll::Ready(Ok(Some(piece))),
-                // S3's trailers repeat what the sandbox can compute.
-                Some(Ok(_)) => {}
+            match ready!(self.body.poll_next(waker)) {
+                Ok(Some(piece)) => {
+                    if let Some(summing) = &mut self.summing {
+                        summing.add(&piece);
+                    }
+                    if let Some(before) = self.last.replace(piece) {
+                        return Poll::Ready(Ok(Some(before)));
+                    }
+                }
+                Ok(None) => {
+                    let sum = self.summing.take().map(Summing::end);
+                    let is_right = sum.as_ref() == Some(&self.expected);
+                    self.end = Some(if is_right { Ok(()) } else { Err(BodyError::Damaged) });
+                    if let Some(last) = self.last.take().filter(|_| is_right) {
+                        return Poll::Ready(Ok(Some(last)));
+                    }
+                }
+                Err(error) => self.end = Some(Err(error)),
             }
         }
     }
 
     fn trailers(&mut self) -> Trailers {
-        Trailers::new()
+        self.body.trailers()
     }
 }
 
@@ -349,5 +341,35 @@ mod tests {
             b"123456789"
         );
         assert_eq!(sent(Outgoing::whole(Bytes::from_static(b"123"))).unwrap(), b"123");
+    }
+
+    #[test]
+    fn a_body_that_does_not_have_its_checksum_never_comes_whole() {
+        let read = |bytes: &[u8], each, expected: &str| {
+            let pieces = Pieces(bytes.chunks(each).map(Bytes::copy_from_slice).collect());
+            let mut body = Verified::new(pieces, (Checksum::Crc32, expected.to_owned()));
+            let mut all = Vec::new();
+            loop {
+                match body.poll_next(Waker::noop()) {
+                    Poll::Pending => panic!("nothing waits"),
+                    Poll::Ready(Ok(Some(piece))) => all.extend_from_slice(&piece),
+                    Poll::Ready(Ok(None)) => return Ok(all),
+                    Poll::Ready(Err(error)) => {
+                        let again = body.poll_next(Waker::noop());
+                        assert_eq!(again, Poll::Ready(Err(error)), "the error stays the same");
+                        return Err((all.len(), error));
+                    }
+                }
+            }
+        };
+        for each in [1, 4, 9] {
+            assert_eq!(read(b"123456789", each, "y/Q5Jg=="), Ok(b"123456789".to_vec()));
+            let (came, error) = read(b"123456780", each, "y/Q5Jg==").unwrap_err();
+            assert_eq!(error, BodyError::Damaged);
+            assert!(came < 9, "{came} of 9 bytes came");
+        }
+        assert_eq!(read(b"", 1, "AAAAAA=="), Ok(Vec::new()));
+        assert_eq!(read(b"", 1, "y/Q5Jg=="), Err((0, BodyError::Damaged)));
+        assert_eq!(read(b"1", 1, "no sum"), Err((0, BodyError::Damaged)));
     }
 }

@@ -2,9 +2,10 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use crc::{CRC_32_ISCSI, CRC_64_NVME, Crc, Digest, Table};
+use http::HeaderMap;
 use md5::Md5;
 use sha1::Sha1;
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest as _, Sha256, Sha512};
 
 static CRC32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 static CRC64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_NVME);
@@ -17,20 +18,32 @@ pub(crate) enum Checksum {
     Crc64Nvme,
     Sha1,
     Sha256,
+    Sha512,
 }
 
 impl Checksum {
+    /// In the order in which botocore prefers them.
+    const ALL: [Self; 6] = [
+        Self::Crc64Nvme,
+        Self::Crc32c,
+        Self::Crc32,
+        Self::Sha1,
+        Self::Sha256,
+        Self::Sha512,
+    ];
+
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let known = [
-            Self::Crc32,
-            Self::Crc32c,
-            Self::Crc64Nvme,
-            Self::Sha1,
-            Self::Sha256,
-        ];
-        known
-            .into_iter()
-            .find(|one| one.name().eq_ignore_ascii_case(name))
+        let mut known = Self::ALL.into_iter();
+        known.find(|one| one.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The checksum of all bytes of an object that is in the head of a reply; not one that was made of its parts' checksums, which ends with
+    /// how many these are.
+    pub(crate) fn told(headers: &HeaderMap) -> Option<(Self, String)> {
+        Self::ALL.into_iter().find_map(|one| {
+            let value = headers.get(one.field())?.to_str().ok()?;
+            (!value.contains('-')).then(|| (one, value.to_owned()))
+        })
     }
 
     /// As `x-amz-sdk-checksum-algorithm` names it.
@@ -41,6 +54,7 @@ impl Checksum {
             Self::Crc64Nvme => "CRC64NVME",
             Self::Sha1 => "SHA1",
             Self::Sha256 => "SHA256",
+            Self::Sha512 => "SHA512",
         }
     }
 
@@ -52,6 +66,7 @@ impl Checksum {
             Self::Crc64Nvme => "x-amz-checksum-crc64nvme",
             Self::Sha1 => "x-amz-checksum-sha1",
             Self::Sha256 => "x-amz-checksum-sha256",
+            Self::Sha512 => "x-amz-checksum-sha512",
         }
     }
 
@@ -62,6 +77,7 @@ impl Checksum {
             Self::Crc64Nvme => Summing::Crc64(CRC64.digest()),
             Self::Sha1 => Summing::Sha1(Sha1::new()),
             Self::Sha256 => Summing::Sha256(Sha256::new()),
+            Self::Sha512 => Summing::Sha512(Box::new(Sha512::new())),
         }
     }
 
@@ -80,6 +96,7 @@ pub(crate) enum Summing {
     Crc64(Digest<'static, u64, Table<16>>),
     Sha1(Sha1),
     Sha256(Sha256),
+    Sha512(Box<Sha512>),
 }
 
 impl Summing {
@@ -90,6 +107,7 @@ impl Summing {
             Self::Crc64(digest) => digest.update(bytes),
             Self::Sha1(hasher) => hasher.update(bytes),
             Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Sha512(hasher) => hasher.update(bytes),
         }
     }
 
@@ -101,6 +119,7 @@ impl Summing {
             Self::Crc64(digest) => STANDARD.encode(digest.finalize().to_be_bytes()),
             Self::Sha1(hasher) => STANDARD.encode(hasher.finalize()),
             Self::Sha256(hasher) => STANDARD.encode(hasher.finalize()),
+            Self::Sha512(hasher) => STANDARD.encode(hasher.finalize()),
         }
     }
 }
@@ -119,6 +138,7 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{HeaderName, HeaderValue};
 
     /// The check values of the catalogue of CRCs, of RFC 1321, RFC 3174 and FIPS 180, over `123456789`.
     #[test]
@@ -129,6 +149,10 @@ mod tests {
             ("crc64nvme", "rosUhgp5mIg="),
             ("sha1", "98O8HYCOBHMq32eZZczDTKeuNEE="),
             ("sha256", "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="),
+            (
+                "sha512",
+                "2eZ2LdHI6vbWGzxhkvxAjU1tXxF20MKRabwk5xw/J0rSf81YEbMT1oH35V7ALXPUmclUVba1u1A6z1dPuo/+hQ==",
+            ),
         ] {
             let checksum = Checksum::named(name).unwrap();
             assert_eq!(checksum.of(b"123456789"), value, "{name}");
@@ -140,5 +164,24 @@ mod tests {
         }
         assert_eq!(md5(b"123456789"), "JfnnlDI7RTiF9RgfG2JNCw==");
         assert_eq!(Checksum::named("md5"), None);
+    }
+
+    #[test]
+    fn of_what_is_told_that_of_all_bytes_counts() {
+        let told = |fields: &[(&'static str, &'static str)]| {
+            let fields = fields.iter();
+            let headers =
+                fields.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            Checksum::told(&headers.collect())
+        };
+        let of_parts = ("x-amz-checksum-crc32c", "4waSgw==-2");
+        let sum = ("x-amz-checksum-sha1", "98O8HYCOBHMq32eZZczDTKeuNEE=");
+        assert_eq!(told(&[of_parts]), None);
+        assert_eq!(told(&[of_parts, sum]), Some((Checksum::Sha1, sum.1.to_owned())));
+        let preferred = ("x-amz-checksum-crc64nvme", "rosUhgp5mIg=");
+        assert_eq!(
+            told(&[sum, preferred]),
+            Some((Checksum::Crc64Nvme, preferred.1.to_owned()))
+        );
     }
 }

@@ -18,6 +18,9 @@ use tokio::time;
 /// How long an idle connection is kept: S3 ends it itself soon after.
 const IDLE_TIME: Duration = Duration::from_secs(15);
 
+/// Bytes that are read or written ahead on one connection.
+const AHEAD: usize = 256 << 10;
+
 /// The pool.
 pub(crate) struct Client(legacy::Client<HttpsConnector<HttpConnector>, Outgoing>);
 
@@ -38,6 +41,7 @@ impl Client {
             .pool_idle_timeout(IDLE_TIME)
             .pool_timer(TokioTimer::new())
             .retry_canceled_requests(true)
+            .http1_max_buf_size(AHEAD)
             .build(connector);
         Ok(Self(client))
     }

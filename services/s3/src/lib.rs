@@ -15,7 +15,8 @@
 //! - `x-millpond-presign: SECONDS` sends nothing: the reply is a URL by which anyone can do the same until then. Where the node
 //!   signs with a session's token, that token is in it, as it is in any such URL.
 //!
-//! A call is sent once; whether it is worth another try is the sandbox's to say.
+//! A call is sent once; whether it is worth another try is the sandbox's to say. An object that is read with `x-amz-checksum-mode: ENABLED`
+//! is compared with the checksum that S3 tells of it, if it tells one of all its bytes: one that differs breaks off.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod checksum;
 mod client;
 mod credentials;
 mod delete;
+mod denials;
 mod document;
 mod endpoint;
 mod fields;
@@ -38,20 +40,15 @@ pub use endpoint::{Addressing, Options, OptionsError, Payload};
 
 use access::{Kind, classify, is_granted, lists};
 use client::Client;
-use contract::{
-    Body, Call, CallError, Calling, FunctionId, Grant, Reply, S3Grant, Service, Session, VersionNumber,
-};
+use contract::{Body, Call, Calling, FunctionId, Grant, Reply, S3Grant, Service, Session, VersionNumber};
+use denials::Denials;
 use endpoint::Endpoint;
 use fields::{Fields, Unfit};
 use http::{HeaderValue, Method};
 use reply::{Form, Refusal};
 use std::{sync::Arc, time::Duration};
 use target::{Source, Target};
-use tokio::{
-    runtime::Handle,
-    sync::{Semaphore, oneshot},
-    task::AbortHandle,
-};
+use tokio::{runtime::Handle, sync::Semaphore};
 
 /// The service `s3`.
 pub struct S3 {
@@ -68,6 +65,7 @@ struct Shared {
     patience: Duration,
     pause: Duration,
     places: Arc<Semaphore>,
+    denials: Denials,
 }
 
 struct S3Session {
@@ -97,6 +95,7 @@ impl S3 {
                 patience: options.patience,
                 pause: options.pause,
                 places: Arc::new(Semaphore::new(options.calls.min(Semaphore::MAX_PERMITS))),
+                denials: Denials::default(),
             }),
         })
     }
@@ -127,6 +126,8 @@ struct Asked {
     target: Target,
     kind: Kind,
     fields: Fields,
+    /// Whether its reply is checked against the checksum that S3 tells.
+    is_verified: bool,
     body: Body,
     patience: Option<Duration>,
     pause: Option<Duration>,
@@ -138,9 +139,9 @@ impl Asked {
         form(&self.fields, self.method.as_str())
     }
 
-    fn log_denied(&self, action: &str, key: Option<&str>) {
-        let (function, version) = (&self.function, self.version);
-        log_denied(function, version, action, &self.target, key);
+    fn log_denied(&self, shared: &Shared, action: &str, key: Option<&str>) {
+        let function = (&self.function, self.version);
+        shared.log_denied(function, action, &self.target, key);
     }
 }
 
@@ -152,17 +153,18 @@ fn form(fields: &Fields, method: &str) -> Form {
     }
 }
 
-/// Tells the operator, who may have meant to grant it.
-fn log_denied(
-    function: &FunctionId,
-    version: VersionNumber,
-    action: &str,
-    target: &Target,
-    key: Option<&str>,
-) {
-    let bucket = target.bucket.as_deref().unwrap_or_default();
-    let key = key.or(target.key.as_deref()).unwrap_or_default();
-    tracing::warn!(%function, %version, ?action, bucket, ?key, "a call to S3 is not granted");
+impl Shared {
+    fn log_denied(
+        &self,
+        function: (&FunctionId, VersionNumber),
+        action: &str,
+        target: &Target,
+        key: Option<&str>,
+    ) {
+        let bucket = target.bucket.as_deref().unwrap_or_default();
+        let key = key.or(target.key.as_deref()).unwrap_or_default();
+        self.denials.log(&self.runtime, function, (action, bucket, key));
+    }
 }
 
 impl Session for S3Session {
@@ -175,27 +177,10 @@ impl Session for S3Session {
             let reply = Refusal::busy().reply(&asked.target.resource(), asked.form());
             return Box::pin(async move { Ok(reply) });
         };
-        let (answer, answered) = oneshot::channel();
         let (shared, grants) = (self.shared.clone(), self.grants.clone());
-        let task = self.shared.runtime.spawn(async move {
-            // Nobody hears it only if the call was given up.
-            let _ = answer.send(shared.serve(asked, &grants, place).await);
-        });
-        let task = Abandoned(task.abort_handle());
-        Box::pin(async move {
-            let reply = answered.await;
-            drop(task);
-            reply.unwrap_or_else(|_| Err(CallError::Broken("the node is shutting down".into())))
+        egress::call(&self.shared.runtime, async move {
+            shared.serve(asked, &grants, place).await
         })
-    }
-}
-
-/// Ends a call that nobody waits for. A call that has its reply is over already.
-struct Abandoned(AbortHandle);
-
-impl Drop for Abandoned {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -211,7 +196,8 @@ impl S3Session {
         let resource = target.resource();
         let refuse = |refusal: Refusal| refuse(refusal, &resource);
         let deny = |action: &str| {
-            log_denied(&self.function, self.version, action, &target, None);
+            let function = (&self.function, self.version);
+            self.shared.log_denied(function, action, &target, None);
             refuse(Refusal::denied())
         };
         match fit {
@@ -268,7 +254,14 @@ impl S3Session {
                 .sent
                 .insert(SOURCE, source.map_err(|_| refuse(Refusal::source()))?);
         }
+        let is_verified = operation.kind == Kind::Object
+            && call.operation == "GET"
+            && fields
+                .sent
+                .get(MODE)
+                .is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"enabled"));
         Ok(Asked {
+            is_verified,
             function: self.function.clone(),
             version: self.version,
             method,
@@ -283,3 +276,4 @@ impl S3Session {
 }
 
 const SOURCE: &str = "x-amz-copy-source";
+const MODE: &str = "x-amz-checksum-mode";

@@ -3,7 +3,7 @@
 use crate::{
     Asked, Shared,
     access::{Kind, lists},
-    body::{Coming, Outgoing, gathered},
+    body::{Outgoing, Verified, gathered},
     checksum::{Checksum, md5, sha256_hex},
     delete::{self, Deletion},
     document::{self, Document},
@@ -11,7 +11,8 @@ use crate::{
     sign::{Content, Signer},
 };
 use bytes::Bytes;
-use contract::{Body, BodyError, CallError, Reply, ResponseHead, S3Grant};
+use contract::{Body, BodyError, BodyStream, CallError, Reply, ResponseHead, S3Grant};
+use egress::Coming;
 use http::{HeaderName, HeaderValue, Method, header};
 use hyper::body::Incoming;
 use std::{
@@ -76,7 +77,7 @@ impl Shared {
         let deletion = within(patience, BODY, asked.deletion(grants)).await?;
         if let Some(deletion) = &deletion {
             for key in deletion.denied_keys() {
-                asked.log_denied("Delete", Some(key));
+                asked.log_denied(self, "Delete", Some(key));
             }
             let Some(request) = deletion.request() else {
                 let mut result = Deletion::nothing();
@@ -130,7 +131,7 @@ impl Shared {
                 return Ok(asked.streamed(stream, length));
             }
             (stream, known) => {
-                let all = gathered(stream, KEPT as usize).await?;
+                let all = gathered(stream, KEPT as usize, known).await?;
                 let too_long = || match known {
                     None => Refusal::lengthless(),
                     Some(_) => Refusal::incomplete(),
@@ -173,14 +174,22 @@ impl Shared {
             status: parts.status.as_u16(),
             headers: fields(&parts.headers),
         };
-        if asked.method == Method::HEAD || http_body::Body::is_end_stream(&body) {
+        let is_success = parts.status.is_success();
+        let told = (is_success && asked.is_verified)
+            .then(|| Checksum::told(&parts.headers))
+            .flatten();
+        let is_empty = http_body::Body::is_end_stream(&body) && told.is_none();
+        if asked.method == Method::HEAD || is_empty {
             let body = Body::Whole(Bytes::new());
             return Ok(Reply { head, body });
         }
         let pause = asked.pause.unwrap_or(self.pause);
-        let coming = Coming::new(body, pause, self.runtime.clone(), place);
-        let body = Body::Stream(Box::new(coming));
-        let is_success = parts.status.is_success();
+        let coming = Coming::new(body, &self.runtime, Some(pause), place);
+        let body: Box<dyn BodyStream> = match told {
+            Some(told) => Box::new(Verified::new(coming, told)),
+            None => Box::new(coming),
+        };
+        let body = Body::Stream(body);
         let denied = deletion.filter(|deletion| !deletion.denied.is_empty());
         let is_changed = is_success && (asked.kind == Kind::Buckets || denied.is_some());
         let is_converted = asked.fields.json && (asked.kind != Kind::Object || !is_success);
@@ -192,7 +201,7 @@ impl Shared {
             };
         }
         let broken = |reason: String| CallError::Broken(format!("S3's reply: {reason}"));
-        let all = gathered(body, document::MAXIMUM).await;
+        let all = gathered(body, document::MAXIMUM, None).await;
         let all = all.map_err(|error| broken(error.to_string()))?;
         let mut bytes = all.ok_or_else(|| broken("its document is too long".to_owned()))?;
         if is_changed || is_document(&bytes) {
@@ -240,7 +249,7 @@ impl Asked {
             return Ok(None);
         };
         let body = std::mem::replace(&mut self.body, Body::Whole(Bytes::new()));
-        let bytes = gathered(body, delete::MAXIMUM).await?;
+        let bytes = gathered(body, delete::MAXIMUM, None).await?;
         let deletion = bytes.and_then(|bytes| Deletion::parse(&bytes, bucket, grants));
         // What is sent is another body than the one that was summed. S3 wants a sum of it.
         for name in self.fields.sent.clone().keys() {

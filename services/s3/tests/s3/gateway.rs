@@ -1,8 +1,9 @@
 //! Against a server that is S3: versitygw, with a folder behind it.
 
-use super::{Ours, Pieces, call, granted, runtime};
+use super::{Ours, Pieces, call, granted};
 use bytes::Bytes;
 use contract::{Body, Call, S3Action, S3Grant};
+use egress::testing;
 use millpond_service_s3::{Credentials, Options, Payload};
 use serde_json::Value;
 use std::{
@@ -438,7 +439,7 @@ fn many_at_once() {
     };
     let (ours, all) = prepared(&gateway, |_| ());
     let session = contract::Service::bind(&*ours.service, &super::grant(all)).unwrap();
-    let calls = runtime();
+    let calls = testing::runtime().unwrap();
     let all: Vec<_> = (0..64)
         .map(|i| {
             let session = session.clone();

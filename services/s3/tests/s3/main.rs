@@ -1,7 +1,6 @@
 //! The service from outside: against a server that does what it is told, and against one that is S3.
 
 mod gateway;
-mod peer;
 mod told;
 mod trust;
 
@@ -9,6 +8,7 @@ use contract::{
     Body, BodyError, BodyStream, Call, CallError, Caller, FunctionId, Grant, Limits, Protocol, Reply,
     S3Action, S3Grant, Service, Trailers, VersionNumber,
 };
+use egress::testing;
 use millpond_service_s3::{Credentials, Options, S3};
 use std::{
     collections::VecDeque,
@@ -22,14 +22,6 @@ use tokio::runtime::Runtime;
 
 const ALL: [S3Action; 4] = [S3Action::Get, S3Action::Put, S3Action::List, S3Action::Delete];
 
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap()
-}
-
 /// The service, and the runtime that it works on.
 struct Ours {
     service: Arc<S3>,
@@ -39,7 +31,7 @@ struct Ours {
 impl Ours {
     /// Asks what is there, as whom the credentials say.
     fn start(endpoint: String, credentials: Credentials, change: impl FnOnce(&mut Options)) -> Self {
-        let runtime = runtime();
+        let runtime = testing::runtime().unwrap();
         let mut options = Options {
             endpoint: Some(endpoint),
             calls: 4096,

@@ -1,13 +1,14 @@
 //! Against a server that does what it is told: the seam's suite, and what goes out and comes in.
 
-use super::{Ours, call, grant, granted, peer::Server, streamed};
-use contract::{Call, CallError, Grant, Reply, Service, conformance};
+use super::{Ours, call, grant, granted, streamed};
+use contract::{BodyError, Call, CallError, Grant, Reply, Service, conformance};
+use egress::testing::Server;
 use millpond_service_s3::{Credentials, Options, Payload};
 use std::{sync::Arc, time::Duration};
 
 fn start(server: &Server, change: impl FnOnce(&mut Options)) -> Ours {
     let credentials = Credentials::environment(|name| Some(format!("{name}-value")));
-    Ours::start(server.endpoint(), credentials.unwrap(), change)
+    Ours::start(server.uri(""), credentials.unwrap(), change)
 }
 
 fn value<'a>(head: &'a http::request::Parts, name: &str) -> Option<&'a str> {
@@ -15,6 +16,17 @@ fn value<'a>(head: &'a http::request::Parts, name: &str) -> Option<&'a str> {
     let first = all.next().map(|value| value.to_str().unwrap());
     assert!(all.next().is_none(), "{name} is there twice");
     first
+}
+
+/// What came last.
+fn last(server: &Server) -> (http::request::Parts, bytes::Bytes) {
+    let seen = server.last().unwrap();
+    (seen.head, seen.body)
+}
+
+/// Has it answer this from now on.
+fn answer(server: &Server, status: u16, media_type: &str, body: &'static str) {
+    server.answer((status, vec![("content-type", media_type.to_owned())], body.into()));
 }
 
 /// Both sides, as the suite wants them.
@@ -37,16 +49,8 @@ impl conformance::service::Peer for Peer {
     }
 
     fn ask(&self, call: &mut Call, what: conformance::service::Asked) {
-        use conformance::service::Asked;
         call.operation = "PUT".to_owned();
-        call.target = match what {
-            Asked::Echo => "/bucket/echo",
-            Asked::Silence => "/bucket/silence",
-            Asked::Stall => "/bucket/stall",
-            Asked::Flood => "/bucket/flood",
-            Asked::Break => "/bucket/break",
-        }
-        .to_owned();
+        call.target = format!("/bucket/{}", Server::path(what));
     }
 
     fn is_denied(&self, answer: &Result<Reply, CallError>) -> bool {
@@ -64,14 +68,14 @@ impl conformance::service::Peer for Peer {
 
 #[test]
 fn it_conforms() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
     conformance::service::run(&Peer { ours, server });
 }
 
 #[test]
 fn a_denied_call_is_answered_as_s3_would_and_not_sent() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
     let json = [("x-millpond-document", "json")];
     for (method, target, fields, status, code) in [
@@ -144,7 +148,7 @@ fn a_denied_call_is_answered_as_s3_would_and_not_sent() {
 
 #[test]
 fn what_goes_out_is_the_nodes() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
     let fields = [
         ("host", "elsewhere"),
@@ -162,7 +166,7 @@ fn what_goes_out_is_the_nodes() {
         vec![granted("bucket", "")],
         call("PUT", "/bucket/%61//b%2fc+d?x-id=PutObject", &fields, "123456789"),
     );
-    let (head, body) = server.last();
+    let (head, body) = last(&server);
     assert_eq!((status, &body[..]), (200, &b"123456789"[..]));
     assert_eq!(head.uri, "/bucket/a//b/c%2Bd");
     let address = server.address.to_string();
@@ -191,12 +195,12 @@ fn what_goes_out_is_the_nodes() {
 
 #[test]
 fn a_body_in_pieces_goes_as_it_comes() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
     let all = || vec![granted("bucket", "")];
     let length = ("content-length", "9");
     let (status, _) = ours.text(all(), streamed(&[length], &["1234", "56789"]));
-    let (head, body) = server.last();
+    let (head, body) = last(&server);
     assert_eq!((status, &body[..]), (200, &b"123456789"[..]));
     assert_eq!(value(&head, "content-length"), Some("9"));
     assert_eq!(value(&head, "x-amz-content-sha256"), Some("UNSIGNED-PAYLOAD"));
@@ -204,7 +208,7 @@ fn a_body_in_pieces_goes_as_it_comes() {
     let checksum = ("x-millpond-checksum", "crc32");
     let gzip = ("content-encoding", "gzip");
     let _ = ours.text(all(), streamed(&[length, checksum, gzip], &["1234", "56789"]));
-    let (head, body) = server.last();
+    let (head, body) = last(&server);
     assert_eq!(
         body,
         "9\r\n123456789\r\n0\r\nx-amz-checksum-crc32:y/Q5Jg==\r\n\r\n"
@@ -221,7 +225,7 @@ fn a_body_in_pieces_goes_as_it_comes() {
 
     // One whose length nobody knows is put together, as far as that goes.
     let _ = ours.text(all(), streamed(&[checksum], &["1234", "56789"]));
-    let (head, body) = server.last();
+    let (head, body) = last(&server);
     assert_eq!(body, "123456789");
     assert_eq!(value(&head, "x-amz-checksum-crc32"), Some("y/Q5Jg=="));
     let long: &'static str = "x".repeat(3 << 20).leak();
@@ -243,20 +247,20 @@ fn a_body_in_pieces_goes_as_it_comes() {
     let signed = start(&server, |options| options.payload = Payload::Signed);
     let _ = signed.text(all(), streamed(&[length], &["1234", "56789"]));
     let hash = "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225";
-    assert_eq!(value(&server.last().0, "x-amz-content-sha256"), Some(hash));
+    assert_eq!(value(&last(&server).0, "x-amz-content-sha256"), Some(hash));
     let (status, _) = signed.text(all(), streamed(&[length], &["1234"]));
     assert_eq!(status, 400);
 }
 
 #[test]
 fn documents_come_as_json_where_they_are_wanted() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
     let text = |method, target, fields: &[(&'static str, &'static str)]| {
         ours.text(vec![granted("bucket", "")], call(method, target, fields, ""))
     };
     let json = [("x-millpond-document", "json")];
-    server.answer(200, "application/xml", "<R><K>1</K></R>");
+    answer(&server, 200, "application/xml", "<R><K>1</K></R>");
     assert_eq!(
         text("GET", "/bucket?list-type=2", &json),
         (200, Ok(r#"{"K":"1"}"#.into()))
@@ -270,29 +274,34 @@ fn documents_come_as_json_where_they_are_wanted() {
         text("GET", "/bucket/k", &json),
         (200, Ok("<R><K>1</K></R>".into()))
     );
-    server.answer(404, "application/xml", "<Error><Code>NoSuchKey</Code></Error>");
+    answer(
+        &server,
+        404,
+        "application/xml",
+        "<Error><Code>NoSuchKey</Code></Error>",
+    );
     assert_eq!(
         text("GET", "/bucket/k", &json),
         (404, Ok(r#"{"Code":"NoSuchKey"}"#.into()))
     );
     assert_eq!(text("HEAD", "/bucket/k", &json), (404, Ok(String::new())));
-    server.answer(200, "application/json", r#"{"Version":"x"}"#);
+    answer(&server, 200, "application/json", r#"{"Version":"x"}"#);
     assert_eq!(
         text("GET", "/bucket?policy", &json),
         (200, Ok(r#"{"Version":"x"}"#.into()))
     );
-    server.answer(502, "text/html", "<html><p></html>");
+    answer(&server, 502, "text/html", "<html><p></html>");
     assert_eq!(
         text("GET", "/bucket/k", &json),
         (502, Ok("<html><p></html>".into()))
     );
-    server.answer(200, "application/xml", "");
+    answer(&server, 200, "application/xml", "");
     assert_eq!(text("PUT", "/bucket/k", &json), (200, Ok(String::new())));
-    server.answer(200, "application/xml", "<R><K>1</R>");
+    answer(&server, 200, "application/xml", "<R><K>1</R>");
     let broken = ours.ask(vec![granted("bucket", "")], call("GET", "/bucket", &json, ""));
     assert!(matches!(broken, Err(CallError::Broken(_))), "{broken:?}");
     let reply = {
-        server.answer(200, "application/xml", "<R><K>1</K></R>");
+        answer(&server, 200, "application/xml", "<R><K>1</K></R>");
         ours.ask(vec![granted("bucket", "")], call("GET", "/bucket", &json, ""))
     };
     let headers = reply.unwrap().head.headers;
@@ -309,8 +318,26 @@ fn documents_come_as_json_where_they_are_wanted() {
 }
 
 #[test]
+fn an_object_that_does_not_have_its_checksum_breaks_off() {
+    let server = Server::start().unwrap();
+    let ours = start(&server, |_| ());
+    let wrong = "x-amz-checksum-crc32";
+    let ask = |mode: &[(&'static str, &'static str)], body: &'static str| {
+        let fields = vec![(wrong, "y/Q5Jg==".to_owned())];
+        server.answer((200, fields, body.into()));
+        ours.text(vec![granted("bucket", "")], call("GET", "/bucket/k", mode, ""))
+            .1
+    };
+    let enabled = [("x-amz-checksum-mode", "ENABLED")];
+    assert_eq!(ask(&enabled, "123456789"), Ok("123456789".to_owned()));
+    assert_eq!(ask(&enabled, "123456780"), Err(BodyError::Damaged));
+    assert_eq!(ask(&enabled, ""), Err(BodyError::Damaged));
+    assert_eq!(ask(&[], "123456780"), Ok("123456780".to_owned()), "nobody asked");
+}
+
+#[test]
 fn of_many_deletions_those_that_are_not_granted_are_left_out() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
     let body = "<Delete><Object><Key>in/a</Key></Object><Object><Key>out/b</Key></Object></Delete>";
     let delete = |fields: &[(&'static str, &'static str)]| {
@@ -319,7 +346,8 @@ fn of_many_deletions_those_that_are_not_granted_are_left_out() {
             call("POST", "/bucket?delete", fields, body),
         )
     };
-    server.answer(
+    answer(
+        &server,
         200,
         "application/xml",
         "<DeleteResult><Deleted><Key>in/a</Key></Deleted></DeleteResult>",
@@ -336,7 +364,7 @@ fn of_many_deletions_those_that_are_not_granted_are_left_out() {
             r#"{"Deleted":{"Key":"in/a"},"Error":{"Code":"AccessDenied","Key":"out/b","Message":"Access Denied"}}"#
         )
     );
-    let (head, sent) = server.last();
+    let (head, sent) = last(&server);
     let sent = std::str::from_utf8(&sent).unwrap();
     assert!(sent.contains("in/a") && !sent.contains("out/b"), "{sent}");
     assert!(value(&head, "content-md5").unwrap().ends_with("=="));
@@ -347,7 +375,12 @@ fn of_many_deletions_those_that_are_not_granted_are_left_out() {
             .contains("<Error><Code>AccessDenied</Code><Key>out/b</Key>")
     );
     // An error that is S3's own is passed on.
-    server.answer(400, "application/xml", "<Error><Code>MalformedXML</Code></Error>");
+    answer(
+        &server,
+        400,
+        "application/xml",
+        "<Error><Code>MalformedXML</Code></Error>",
+    );
     assert_eq!(
         delete(&[]),
         (400, Ok("<Error><Code>MalformedXML</Code></Error>".into()))
@@ -368,11 +401,11 @@ fn of_many_deletions_those_that_are_not_granted_are_left_out() {
 
 #[test]
 fn buckets_that_are_not_granted_are_not_shown() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
     let listing =
         "<L><Buckets><Bucket><Name>bucket</Name></Bucket><Bucket><Name>hidden</Name></Bucket></Buckets></L>";
-    server.answer(200, "application/xml", listing);
+    answer(&server, 200, "application/xml", listing);
     for fields in [&[][..], &[("x-millpond-document", "json")]] {
         let (status, text) = ours.text(vec![granted("bucket", "in/")], call("GET", "/", fields, ""));
         let text = text.unwrap();
@@ -381,7 +414,7 @@ fn buckets_that_are_not_granted_are_not_shown() {
             "{text}"
         );
     }
-    server.answer(200, "text/plain", listing);
+    answer(&server, 200, "text/plain", listing);
     let broken = ours.ask(vec![granted("bucket", "")], call("GET", "/", &[], ""));
     assert!(
         matches!(broken, Err(CallError::Broken(_))),
@@ -391,14 +424,14 @@ fn buckets_that_are_not_granted_are_not_shown() {
 
 #[test]
 fn a_presigned_url_is_made_here() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
     let presign = [("x-millpond-presign", "60"), ("content-type", "a/b")];
     let (status, url) = ours.text(
         vec![granted("bucket", "")],
         call("PUT", "/bucket/a%20b", &presign, ""),
     );
-    let (url, start) = (url.unwrap(), format!("{}/bucket/a%20b?", server.endpoint()));
+    let (url, start) = (url.unwrap(), format!("{}/bucket/a%20b?", server.uri("")));
     assert!(status == 200 && url.starts_with(&start), "{url}");
     assert!(
         url.contains("X-Amz-Expires=60") && url.contains("content-type%3Bhost"),
@@ -409,7 +442,7 @@ fn a_presigned_url_is_made_here() {
 
 #[test]
 fn no_more_calls_are_under_way_than_may_be() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let ours = start(&server, |options| options.calls = 1);
     let all = || vec![granted("bucket", "")];
     let session = ours.service.bind(&grant(all())).unwrap();
@@ -424,7 +457,7 @@ fn no_more_calls_are_under_way_than_may_be() {
 
 #[test]
 fn where_nobody_listens_the_connection_is_refused() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     // A port that was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
