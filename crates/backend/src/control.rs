@@ -61,6 +61,7 @@ impl Attach {
             protocol: Protocol::Cgi,
             http: Vec::new(),
             s3: self.s3.clone(),
+            functions: Vec::new(),
         }
     }
 
@@ -72,6 +73,7 @@ impl Attach {
                 .trace
                 .as_ref()
                 .and_then(|(_, state)| state.as_ref().map(bytes)),
+            request: None,
         }
     }
 }

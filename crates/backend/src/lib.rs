@@ -21,5 +21,5 @@ mod link;
 mod server;
 mod supervisor;
 
-pub use server::serve;
+pub use server::{serve, serve_link};
 pub use supervisor::{Backend, Proxy};

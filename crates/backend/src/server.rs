@@ -1,7 +1,7 @@
 //! The backend's process.
 
 use crate::{control, control::Attach, link::Link};
-use contract::Service;
+use contract::{Caller, FunctionId, Service, Session};
 use std::{io, os::fd::OwnedFd, os::unix::net::UnixDatagram as Socket, sync::Arc};
 use tokio::{io::Interest, net::UnixDatagram, runtime::Builder};
 
@@ -48,14 +48,24 @@ fn begin(services: &Arc<[Arc<dyn Service>]>, packet: &[u8], bell: Option<OwnedFd
     let (Some(session), Some(bell)) = (session, bell) else {
         return tracing::error!(%function, service = attach.service, "a link cannot be made: there is nothing to link");
     };
+    let (caller, memory) = (attach.caller(), attach.memory);
+    tokio::spawn(async move { serve_link(bell, session, caller, memory, &attach.function).await });
+}
+
+/// Serves a link until its sandbox has gone: one of this function, which may use so many bytes of memory. Its bell is the other end of this one.
+pub async fn serve_link(
+    bell: OwnedFd,
+    session: Arc<dyn Session>,
+    caller: Caller,
+    memory: u64,
+    function: &FunctionId,
+) {
     // A sandbox whose link is not made hears its bell fall silent.
-    match Link::new(bell, session, attach.caller(), attach.memory) {
+    match Link::new(bell, session, caller, memory) {
         Ok(link) => {
-            tokio::spawn(async move {
-                if let Err(reason) = link.serve().await {
-                    tracing::warn!(function = %attach.function, %reason, "a sandbox broke its link's rules and lost it");
-                }
-            });
+            if let Err(reason) = link.serve().await {
+                tracing::warn!(%function, %reason, "a sandbox broke its link's rules and lost it");
+            }
         }
         Err(error) => tracing::error!(%function, %error, "a link cannot be made"),
     }

@@ -1,8 +1,16 @@
 //! I/O that trusted code does for sandboxes, which have no network and hold no credential.
 
-use crate::{Body, Grant, Head, ResponseHead, SecretName};
+use crate::{Body, Grant, Head, RequestId, ResponseHead, SecretName};
 use bytes::Bytes;
-use std::{borrow::Cow, fmt, future::Future, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt,
+    future::Future,
+    os::fd::OwnedFd,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Something that can be asked for, such as HTTP requests to other hosts. It holds the connections and the credentials.
 ///
@@ -58,17 +66,30 @@ pub struct Call {
     /// For how long the reply's body may pause while it is being waited for, if the sandbox has said so: then
     /// [`BodyError::Slow`](crate::BodyError::Slow).
     pub pause: Option<Duration>,
-    /// Where in which trace it is asked.
+    /// For which request it is asked.
     pub caller: Caller,
 }
 
-/// Where in which trace the request is that a call is made for, as that request says it.
+/// The request that a call is made for. Without one, a module's import has asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// Its `traceparent`, if it has one.
     pub traceparent: Option<Bytes>,
     /// The `tracestate` that goes with it.
     pub tracestate: Option<Bytes>,
+    /// Which it is, if a worker runs it.
+    pub request: Option<Standing>,
+}
+
+/// What becomes of requests that a request makes: they are deeper than it, and do not outlive it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its id.
+    pub id: RequestId,
+    /// How many functions have called each other to make it.
+    pub depth: u8,
+    /// When its time is over.
+    pub until: Instant,
 }
 
 impl Caller {
@@ -78,6 +99,11 @@ impl Caller {
         Self {
             traceparent: field("traceparent"),
             tracestate: field("tracestate"),
+            request: head.until.map(|until| Standing {
+                id: head.id,
+                depth: head.depth,
+                until,
+            }),
         }
     }
 }

@@ -21,6 +21,7 @@ mod config;
 mod cores;
 mod driver;
 mod engines;
+mod functions;
 mod limits;
 mod objects;
 mod once;
@@ -41,6 +42,7 @@ use cores::Common;
 use dispatcher::Dispatcher;
 use driver::{Driver, Made};
 use engines::{Engines, Refusals};
+use functions::Functions;
 use gateway::{Later, Listener};
 use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
@@ -222,7 +224,15 @@ impl Node {
             }
             None => None,
         };
-        let services = services(&network, &secrets, tracer, limits::calls(files), backend.as_ref());
+        let functions = Functions::new(network.handle().clone(), limits::links(files), boot_number());
+        let services = services(
+            &network,
+            &secrets,
+            tracer,
+            limits::calls(files),
+            backend.as_ref(),
+            &functions,
+        );
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             metrics: Some(metrics.clone()),
@@ -308,6 +318,12 @@ impl Node {
             },
             failed: failed.clone(),
         };
+        functions.open(functions::Ways {
+            worker: shared.clone(),
+            reader: dispatcher.reader().into(),
+            later: later.clone(),
+            tracer: exporter.as_ref().and_then(Exporter::tracer),
+        });
         let cores = seats
             .into_iter()
             .zip(processors.iter().copied())
@@ -468,12 +484,13 @@ fn services(
     tracer: Option<Tracer>,
     calls: usize,
     backend: Option<&Backend>,
+    functions: &Functions,
 ) -> Vec<Arc<dyn Service>> {
     let http = Http::new(network.handle().clone(), secrets.clone(), tracer, calls);
     let objects = backend.map(|backend| Arc::new(objects::service(backend)) as Arc<dyn Service>);
     objects
         .into_iter()
-        .chain([Arc::new(http) as Arc<dyn Service>])
+        .chain([Arc::new(http) as Arc<dyn Service>, Arc::new(functions.clone())])
         .collect()
 }
 

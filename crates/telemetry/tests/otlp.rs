@@ -649,6 +649,7 @@ fn caller(head: &Head) -> Caller {
     Caller {
         traceparent: header("traceparent"),
         tracestate: header("tracestate"),
+        request: None,
     }
 }
 
