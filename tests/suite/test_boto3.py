@@ -112,6 +112,8 @@ def carried(event, _context):
     return {name: run(theirs, name, event) for name in event["case"]}
 
 def beside(event, _context):
+    if "stop" in event:
+        return "stopped"
     s3 = client()
     try:
         found = s3.get_bucket_ownership_controls(Bucket=event["bucket"])["OwnershipControls"]
@@ -123,12 +125,13 @@ def beside(event, _context):
             ask(Bucket="not-granted")
         except ClientError as error:
             denied.append([error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]])
-    names = boto3.client("lambda").get_paginator("list_functions")
+    functions = boto3.client("lambda")
     try:
-        list(names.paginate())
+        names = list(functions.get_paginator("list_functions").paginate())
     except ClientError as error:
         names = error.response["Error"]["Code"]
-    return [found, denied, names]
+    stream = functions.invoke_with_response_stream(FunctionName="beside", Payload=json.dumps({"stop": 1}))["EventStream"]
+    return [found, denied, names, b"".join(one["PayloadChunk"]["Payload"] for one in stream if "PayloadChunk" in one).decode()]
 """
 
 
@@ -168,10 +171,10 @@ def test_the_real_boto3_of_a_function_is_carried(real, bringing):
 
 
 def test_what_ours_does_not_have_is_the_real_ones(bringing):
-    found, denied, functions = bringing.call("beside", json.dumps({"bucket": OUR_BUCKET}).encode()).document
+    found, denied, functions, streamed = bringing.call("beside", json.dumps({"bucket": OUR_BUCKET}).encode()).document
     assert found == "OwnershipControlsNotFoundError" or "Rules" in found
     assert denied == [["AccessDenied", 403]] * 2
-    assert functions == "UnknownOperationException"
+    assert (functions, streamed) == ("UnknownOperationException", '"stopped"')
 
 
 def test_what_no_server_says():
