@@ -15,6 +15,8 @@ from botocore.exceptions import ClientError
 from harness import eventually
 from test_lambda import ACCOUNT, LARGEST, client_of
 from test_python import function
+from test_tenants import deploy, make_tenant
+from test_triggers import says
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LARGEST_EVENT = 1 << 20
@@ -365,3 +367,22 @@ def test_what_cannot_be_granted(node):
         assert answer.status == 422 and "grants.lambda.functions[0]" in answer.text, answer.body
     answer = node.try_deploy("invoke-refused", {"f": ("echo", granted("f"))})
     assert answer.problem(422, "grants-unavailable")
+
+
+def test_tenants_invoke_their_own_alone(make_node):
+    """`shop` and its functions are there three times: who invokes finds its own, and of the others' nothing."""
+    node = make_node(token="the-operators-own-token")
+    if "process" not in node.control("GET", "/v1/node").document["engines"]:
+        pytest.skip("the engine process is not here: `millpond doctor` says why")
+    acme, rival = make_tenant(node, "acme"), make_tenant(node, "rival")
+    caller = function(CALLER, **granted("shop.who", "shop.secret"))
+    for who, name in ((acme, "acme"), (rival, "rival"), (node, "node")):
+        functions = {"who": says(f"this is {name}"), "front": caller}
+        deploy(who, functions | ({} if who is acme else {"secret": says("not acme's")}))
+    calls = [{"FunctionName": name} for name in ("who", "shop.secret", "rival/shop.secret", "rival.secret")]
+    for who, name in ((acme, "acme"), (rival, "rival")):
+        answers = who.request("POST", "/function/shop.front", json.dumps(calls).encode()).document
+        assert answers[0]["Payload"] == f"this is {name}"
+        if who is acme:
+            assert answers[1]["class"] == "ResourceNotFoundException"
+        assert [answer["Error"]["Code"] for answer in answers[2:]] == ["InvalidParameterValueException", "AccessDeniedException"]
