@@ -340,8 +340,9 @@ def check_lambda():
     backend.call = asked = Backend(Failed("broken", "it ended"))
     raises(exceptions.ConnectionClosedError, client.invoke, FunctionName="f")
     assert len(asked.calls) == 1
-    for given in ({}, {"FunctionName": ""}, {"FunctionName": "f", "Qualifier": ""}, {"FunctionName": "f", "Payload": 1}, {"FunctionName": "f", "X": 1}):
-        raises(exceptions.ParamValidationError, client.invoke, **given)
+    for given in ({"Qualifier": ""}, {"Payload": 1}, {"X": 1}, {"FunctionName": ""}):
+        raises(exceptions.ParamValidationError, client.invoke, **{"FunctionName": "f"} | given)
+    raises(exceptions.ParamValidationError, client.invoke)
     assert not client.can_paginate("invoke") and raises(ValueError, client.get_waiter, waiter_name="function_active")
 
 
