@@ -46,8 +46,9 @@ const DEEPEST: u8 = 16;
 /// Bytes of all payloads that are under way from function to function. Beyond that, callers are told to try again.
 const PAYLOADS: usize = 256 << 20;
 
-/// Bytes of memory of one link. A payload fits.
+/// Bytes of memory of one link. A payload fits into the caller's half.
 const LINK: u64 = 16 << 20;
+const _: () = assert!(lambda::MAX_PAYLOAD < LINK / 2);
 
 /// Marks the ids of these requests: no core numbers its own so.
 const MARK: u64 = 1 << 62;
@@ -629,6 +630,5 @@ mod tests {
         assert_eq!((head.id, head.depth, head.until), (RequestId(7), 3, Some(until)));
         assert_eq!(head.header("traceparent"), Some(&b"00-1"[..]));
         assert!(Invoke::read(&head).is_ok());
-        assert!(lambda::MAX_PAYLOAD < LINK / 2);
     }
 }
