@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench setup-arm millpond build guests examples demo test test-long test-arm lint bench bench-node bench-surface bench-scheduler bench-aot bench-aot-sandboxes bench-rwasm bench-engines bench-simulation bench-instructions generate docs clean
+.PHONY: help setup setup-bench setup-arm millpond build guests examples demo test test-long test-arm lint bench bench-node bench-surface bench-scheduler bench-aot bench-aot-sandboxes bench-rwasm bench-engines bench-simulation bench-instructions bench-frontend generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
@@ -88,7 +88,7 @@ generate: build ## Write the generated files anew: schemas, the table of SPECIFI
 docs: build/tools/bin/mdbook ## Build the manual of docs/ as a site in build/docs
 	build/tools/bin/mdbook build docs
 
-bench: bench-node bench-surface bench-scheduler bench-aot bench-rwasm bench-engines bench-simulation bench-instructions ## Measure everything that SPECIFICATION.md promises
+bench: bench-node bench-surface bench-scheduler bench-aot bench-rwasm bench-engines bench-simulation bench-instructions bench-frontend ## Measure everything that SPECIFICATION.md promises
 
 bench-node: setup-bench build ## Churn, ping, payloads and examples against their peers
 	bench/node/run
@@ -124,6 +124,10 @@ bench-simulation: build ## Scheduling policies in a simulated worker, over arriv
 
 bench-instructions: build ## The instructions of one ping, by phase
 	bench/instructions/run
+	$(XTASK) spec
+
+bench-frontend: build ## What `import boto3` and a client cost: Millpond's against the real one
+	bench/frontend/run
 	$(XTASK) spec
 
 clean: ## Delete what was built

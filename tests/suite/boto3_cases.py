@@ -1950,4 +1950,210 @@ def case_time_of_modification(s3, bucket):
     ]
 
 
+# --- handlers, as people write them ---
+
+
+def case_handler_of_records(s3, bucket):
+    """An object was created: what its key means, its bytes, and what is made of them beside it."""
+
+    def lambda_handler(event, context):
+        done = []
+        for record in event["Records"]:
+            source = record["s3"]["bucket"]["name"]
+            name = urllib.parse.unquote_plus(record["s3"]["object"]["key"], encoding="utf-8")
+            response = s3.get_object(Bucket=source, Key=name)
+            text = response["Body"].read().decode("utf-8")
+            target = name.replace("incoming/", "outgoing/")
+            s3.put_object(Bucket=source, Key=target, Body=text.upper().encode(), ContentType=response["ContentType"])
+            done.append(target)
+        return {"statusCode": 200, "body": json.dumps(done)}
+
+    names = [key(f"incoming/{name}") for name in ("a b+c.txt", "ü/ø.txt")]
+    for name in names:
+        s3.put_object(Bucket=bucket, Key=name, Body=f"text of {name}".encode(), ContentType="text/plain; charset=utf-8")
+    records = [{"eventSource": "aws:s3", "s3": {"bucket": {"name": bucket}, "object": {"key": urllib.parse.quote_plus(name)}}} for name in names]
+    answer = lambda_handler({"Records": records}, None)
+    made = [s3.get_object(Bucket=bucket, Key=name) for name in json.loads(answer["body"])]
+    return [answer, [(one["ContentType"], one["Body"].read()) for one in made]]
+
+
+def case_handler_by_way_of_tmp(s3, bucket):
+    """Fetched to a file, made into another, and that one put back."""
+
+    def lambda_handler(event, context):
+        name = event["key"]
+        path = os.path.join(tempfile.gettempdir(), os.path.basename(name))
+        s3.download_file(event["bucket"], name, path)
+        with open(path, "rb") as source, gzip.GzipFile(path + ".gz", "wb", mtime=0) as target:
+            target.write(source.read())
+        extra = {"ContentEncoding": "gzip", "ContentType": "text/plain", "Metadata": {"source": os.path.basename(name)}}
+        s3.upload_file(path + ".gz", event["bucket"], name + ".gz", ExtraArgs=extra)
+        os.remove(path)
+        os.remove(path + ".gz")
+        return name + ".gz"
+
+    s3.put_object(Bucket=bucket, Key=key("log.txt"), Body=b"line\n" * 10_000)
+    response = s3.get_object(Bucket=bucket, Key=lambda_handler({"bucket": bucket, "key": key("log.txt")}, None))
+    return [gzip.decompress(response["Body"].read()), response["ContentEncoding"], response["Metadata"]]
+
+
+def case_handler_that_moves(s3, bucket):
+    """All that is under one prefix goes under another, a page at a time."""
+
+    def lambda_handler(event, context):
+        moved = 0
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=event["from"], PaginationConfig={"PageSize": 2}):
+            for item in page.get("Contents", []):
+                target = event["to"] + item["Key"][len(event["from"]) :]
+                s3.copy_object(Bucket=bucket, Key=target, CopySource={"Bucket": bucket, "Key": item["Key"]})
+                s3.delete_object(Bucket=bucket, Key=item["Key"])
+                moved += 1
+        return moved
+
+    for number in range(5):
+        s3.put_object(Bucket=bucket, Key=key(f"new/{number}"), Body=bytes(number))
+    moved = lambda_handler({"from": key("new/"), "to": key("done/")}, None)
+    left = s3.list_objects_v2(Bucket=bucket, Prefix=key())
+    return [moved, [(item["Key"], item["Size"]) for item in left["Contents"]]]
+
+
+def case_handler_of_a_table(s3, bucket):
+    """Rows of CSV as they come, and another table from memory."""
+    import csv
+
+    def lambda_handler(event, context):
+        body = s3.get_object(Bucket=bucket, Key=event["key"])["Body"]
+        totals = {}
+        for row in csv.DictReader(codecs.getreader("utf-8")(body)):
+            totals[row["city"]] = totals.get(row["city"], 0) + int(row["count"])
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["city", "total"])
+        writer.writerows(sorted(totals.items()))
+        s3.upload_fileobj(io.BytesIO(text.getvalue().encode()), bucket, event["key"] + ".sum", ExtraArgs={"ContentType": "text/csv"})
+        return totals
+
+    s3.put_object(Bucket=bucket, Key=key("t.csv"), Body="city,count\nKöln,2\nBonn,1\nKöln,40\n".encode())
+    totals = lambda_handler({"key": key("t.csv")}, None)
+    response = s3.get_object(Bucket=bucket, Key=key("t.csv.sum"))
+    return [totals, response["Body"].read(), response["ContentType"]]
+
+
+def case_handler_of_lines(_s3, bucket):
+    """The same by objects, line by line."""
+    s3 = resource()
+
+    def lambda_handler(event, context):
+        words = {}
+        for line in s3.Object(bucket, event["key"]).get()["Body"].iter_lines():
+            for word in line.decode().split():
+                words[word] = words.get(word, 0) + 1
+        result = s3.Object(bucket, event["key"] + ".json")
+        result.put(Body=json.dumps(words, sort_keys=True), ContentType="application/json")
+        return sum(obj.size for obj in s3.Bucket(bucket).objects.filter(Prefix=event["key"]))
+
+    s3.Object(bucket, key("words")).put(Body=b"a b a\n\nc a\n" * 500)
+    size = lambda_handler({"key": key("words")}, None)
+    return [size, json.load(s3.Object(bucket, key("words.json")).get()["Body"])]
+
+
+def case_handler_that_gives_a_link(_s3, bucket):
+    """The answer is where the object can be fetched; what is not there has none."""
+    s3 = client(signature_version="s3v4")
+
+    def lambda_handler(event, context):
+        name = event["pathParameters"]["name"]
+        try:
+            s3.head_object(Bucket=bucket, Key=name)
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "404":
+                return {"statusCode": 404, "body": json.dumps({"error": "not found"})}
+            raise
+        parameters = {"Bucket": bucket, "Key": name, "ResponseContentDisposition": 'attachment; filename="a.txt"'}
+        url = s3.generate_presigned_url("get_object", Params=parameters, ExpiresIn=300)
+        return {"statusCode": 302, "headers": {"Location": url}}
+
+    s3.put_object(Bucket=bucket, Key=key("a.txt"), Body=b"fetched")
+    found = lambda_handler({"pathParameters": {"name": key("a.txt")}}, None)
+    query = urllib.parse.parse_qs(urllib.parse.urlsplit(found["headers"]["Location"]).query)
+    kept = {name: query[name] for name in ("X-Amz-Expires", "response-content-disposition")}
+    return [found["statusCode"], kept, lambda_handler({"pathParameters": {"name": key("b.txt")}}, None)]
+
+
+def case_handler_with_a_default(s3, bucket):
+    """Settings are read if they are there, and written if not; nobody else's are overwritten."""
+
+    def lambda_handler(event, context):
+        try:
+            settings = json.loads(s3.get_object(Bucket=bucket, Key=event["key"])["Body"].read())
+        except s3.exceptions.NoSuchKey:
+            settings = {"runs": 0}
+        settings["runs"] += 1
+        s3.put_object(Bucket=bucket, Key=event["key"], Body=json.dumps(settings), ContentType="application/json")
+        return settings
+
+    return [lambda_handler({"key": key("settings.json")}, None) for _ in range(3)]
+
+
+def case_handler_with_threads(s3, bucket):
+    """Many at once, and what comes first is taken first."""
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    def lambda_handler(event, context):
+        with ThreadPoolExecutor(max_workers=6) as pool:
+            futures = {pool.submit(s3.get_object, Bucket=bucket, Key=name): name for name in event["keys"]}
+            sizes, missing = {}, []
+            for future in as_completed(futures):
+                name = futures[future]
+                try:
+                    sizes[name] = len(future.result()["Body"].read())
+                except ClientError as error:
+                    missing.append((name, error.response["Error"]["Code"]))
+        return [sorted(sizes.items()), missing]
+
+    names = [key(str(number)) for number in range(10)]
+    for number, name in enumerate(names):
+        s3.put_object(Bucket=bucket, Key=name, Body=bytes(1000 * number))
+    return lambda_handler({"keys": [*names, key("none")]}, None)
+
+
+def case_handler_of_an_api(s3, bucket):
+    """An image as API Gateway wants it, with what was kept beside it."""
+    import base64
+
+    def lambda_handler(event, context):
+        response = s3.get_object(Bucket=bucket, Key=event["key"])
+        return {
+            "statusCode": 200,
+            "headers": {"Content-Type": response["ContentType"], "X-Author": response["Metadata"].get("author", "?")},
+            "body": base64.b64encode(response["Body"].read()).decode(),
+            "isBase64Encoded": True,
+        }
+
+    s3.put_object(Bucket=bucket, Key=key("i.png"), Body=bytes(range(256)), ContentType="image/png", Metadata={"author": "Ada"})
+    return lambda_handler({"key": key("i.png")}, None)
+
+
+def case_handler_that_cleans_up(s3, bucket):
+    """Lists by tokens of its own keeping, and deletes by the dozen."""
+
+    def lambda_handler(event, context):
+        deleted, token = [], None
+        while True:
+            more = {"ContinuationToken": token} if token else {}
+            page = s3.list_objects_v2(Bucket=bucket, Prefix=event["prefix"], MaxKeys=4, **more)
+            batch = [{"Key": item["Key"]} for item in page.get("Contents", []) if item["Key"].endswith(".tmp")]
+            if batch:
+                answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": batch})
+                deleted += [item["Key"] for item in answer["Deleted"]]
+            if not page["IsTruncated"]:
+                return sorted(deleted)
+            token = page["NextContinuationToken"]
+
+    for number in range(9):
+        s3.put_object(Bucket=bucket, Key=key(f"{number}.{'tmp' if number % 2 else 'txt'}"), Body=b"x")
+    deleted = lambda_handler({"prefix": key()}, None)
+    return [deleted, s3.list_objects_v2(Bucket=bucket, Prefix=key())["KeyCount"]]
+
+
 CASES = {name.removeprefix("case_"): value for name, value in list(globals().items()) if name.startswith("case_")}

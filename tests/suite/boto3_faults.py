@@ -283,12 +283,67 @@ def check_the_real_one_works_beside():
         raises(exceptions.ParamValidationError, dynamodb.list_tables, Nonsense=1)
         assert "do not reach the network" in str(raises(NotImplementedError, dynamodb.list_tables))
         assert repr(boto3.resource("dynamodb", region_name="us-east-1").Table("t")) == "dynamodb.Table(name='t')"
-        s3, _ = answered(Reply())
-        assert "do not reach the network" in str(raises(NotImplementedError, s3.get_bucket_website, Bucket="b"))
-        assert s3.head_object(Bucket="b", Key="k")["ContentLength"] == 0
+        check_what_it_asks_of_s3_is_carried()
         raises(exceptions.UnknownServiceError, boto3.client, service_name="nonsense", region_name="us-east-1")
     finally:
         sys.path.remove(sys.argv[1])
+
+
+def check_what_it_asks_of_s3_is_carried():
+    if sys.argv[1] not in sys.path:
+        return
+    xml = b"<WebsiteConfiguration><IndexDocument><Suffix>i</Suffix></IndexDocument></WebsiteConfiguration>"
+    s3, asked = answered(Reply(headers=[("content-type", "application/xml")], body=xml), retries={"total_max_attempts": 2, "mode": "standard"})
+    assert s3.get_bucket_website(Bucket="b1b")["IndexDocument"] == {"Suffix": "i"}
+    method, target, fields, body, _ = asked.calls[0]
+    assert (method, target, body) == ("GET", "/b1b?website", b"") and "authorization" not in fields
+    assert s3.head_object(Bucket="b", Key="k")["ContentLength"] == len(xml)
+    theirs = s3._real
+    assert type(theirs) is not type(s3) and theirs.get_object(Bucket="b1b", Key="a b")["Body"].read() == xml
+    # Bodies of each kind; what is uploaded has a sum in its head, and no framing of its own.
+    for given in (b"data", bytearray(b"data"), io.BytesIO(b"data")):
+        theirs.put_object(Bucket="b1b", Key="k", Body=given)
+        assert asked.calls[-1][0] == "PUT" and asked.calls[-1][3] == b"data"
+        assert "x-amz-checksum-crc32" in asked.calls[-1][2] and "content-encoding" not in asked.calls[-1][2]
+    # Its failures are those of both.
+    s3, asked = answered(Failed("unavailable", "gone"))
+    theirs = s3._theirs("operation", "x")
+    raises(exceptions.EndpointConnectionError, theirs.get_bucket_website, Bucket="b1b")
+    assert len(asked.calls) == 3
+    s3, asked = answered(Failed("denied", "nothing <granted>"))
+    error = raises(exceptions.ClientError, s3._theirs("operation", "x").get_bucket_website, Bucket="b1b")
+    assert error.response["Error"] == {"Code": "AccessDenied", "Message": "nothing <granted>"}
+    s3, asked = answered(Reply(body=b"abc", length=9))
+    raises(exceptions.ResponseStreamingError, s3._theirs("operation", "x").get_object(Bucket="b1b", Key="k")["Body"].read)
+    arn = "arn:aws:s3:us-east-1:123456789012:accesspoint/point"
+    assert raises(exceptions.ClientError, s3._theirs("operation", "x").get_object, Bucket=arn, Key="k").response["Error"]["Code"] == "AccessDenied"
+    # Lambda's, as S3's.
+    client, asked = boto3.client("lambda", region_name="us-east-1"), Backend(Reply(404, [("x-amzn-errortype", "ResourceNotFoundException")], b"{}"))
+    backend.call = asked
+    error = raises(exceptions.ClientError, client.get_function, FunctionName="f")
+    assert error.response["Error"]["Code"] == "ResourceNotFoundException" and asked.calls[0][1] == "/2015-03-31/functions/f"
+
+
+def check_lambda():
+    throttled = Reply(429, [("x-amzn-errortype", "TooManyRequestsException"), ("retry-after", "1")], b'{"Type":"User","message":"m","Reason":"R"}')
+    done = Reply(200, [("x-amz-executed-version", "7"), ("x-amzn-requestid", "I")], b"null")
+    client = boto3.client("lambda")
+    backend.call = asked = Backend(throttled, done)
+    answer = client.invoke(FunctionName="f:1", Payload="{}", Qualifier="a/b")
+    assert answer["Payload"].read() == b"null" and answer["ExecutedVersion"] == "7" and answer["ResponseMetadata"]["RetryAttempts"] == 1
+    assert asked.calls[0][:2] == ("POST", "/2015-03-31/functions/f%3A1/invocations?Qualifier=a%2Fb")
+    backend.call = Backend(throttled, throttled, throttled)
+    error = raises(client.exceptions.TooManyRequestsException, client.invoke, FunctionName="f")
+    assert (error.response["Reason"], error.response["retryAfterSeconds"]) == ("R", "1")
+    assert error.response["ResponseMetadata"]["MaxAttemptsReached"] is True
+    # What may have run is not run again.
+    backend.call = asked = Backend(Failed("broken", "it ended"))
+    raises(exceptions.ConnectionClosedError, client.invoke, FunctionName="f")
+    assert len(asked.calls) == 1
+    for given in ({"Qualifier": ""}, {"Payload": 1}, {"X": 1}, {"FunctionName": ""}):
+        raises(exceptions.ParamValidationError, client.invoke, **{"FunctionName": "f"} | given)
+    raises(exceptions.ParamValidationError, client.invoke)
+    assert not client.can_paginate("invoke") and raises(ValueError, client.get_waiter, waiter_name="function_active")
 
 
 def check_hostile_times():

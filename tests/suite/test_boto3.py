@@ -5,10 +5,12 @@ backend. What no server can be brought to say is in `boto3_faults`, which needs 
 """
 
 import importlib.util
+import io
 import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import boto3_cases
@@ -19,7 +21,7 @@ from objects import S3Server, granted
 from test_python import function
 
 GUEST = ROOT / "python" / "guest"
-REAL_BUCKET, OUR_BUCKET = "cases-real", "cases-ours"
+REAL_BUCKET, OUR_BUCKET, CARRIED_BUCKET = "cases-real", "cases-ours", "cases-carried"
 # Those that cases make and ask for, by what they add to the name.
 BUCKETS = ("", "-none", "-versioned", "-new", "-far", "-resource", "-made")
 
@@ -88,6 +90,93 @@ def test_a_case_is_the_same_on_both(real, ours, name):
         assert OTHERWISE[name] in answer.text
     else:
         assert answer.document == real[name]
+
+
+# Cases for the real boto3 where a function brings it: one of each kind of request and answer, transfers and errors.
+CARRIED = (
+    "put_get put_file_like put_with_all_kinds_of_headers put_sha256 put_wrong_content_md5 put_only_if_absent put_zipped head delete head_range"
+    " if_none_match_not_modified list_v2 list_delimiter list_odd_prefix_and_delimiter pages delete_objects delete_objects_odd_keys copy"
+    " copy_replacing_metadata copy_of_what_is_not_there multipart multipart_abort multipart_wrong_etag attributes object_tags bucket_head"
+    " error_as_caught error_of_head error_no_such_bucket_class body_chunks body_lines body_readinto upload_file upload_fileobj download_file"
+    " download_fileobj managed_copy wait_object_exists"
+    " threads_one_client handler_of_records handler_that_moves handler_with_threads"
+).split()
+
+# What the handlers of `boto3_cases` have for a client is the real one's.
+WITH_THE_REAL_ONE = """
+def carried(event, _context):
+    global StreamingBody
+    from botocore import _real
+    theirs = _real.client("it", "s3", region_name="us-east-1")
+    StreamingBody = (StreamingBody, type(theirs.get_object(Bucket=event["bucket"], Key="one")["Body"]))
+    return {name: run(theirs, name, event) for name in event["case"]}
+
+def beside(event, _context):
+    if "stop" in event:
+        return "stopped"
+    s3 = client()
+    try:
+        found = s3.get_bucket_ownership_controls(Bucket=event["bucket"])["OwnershipControls"]
+    except ClientError as error:
+        found = error.response["Error"]["Code"]
+    denied = []
+    for ask in (s3.get_bucket_website, s3.get_bucket_ownership_controls):
+        try:
+            ask(Bucket="not-granted")
+        except ClientError as error:
+            denied.append([error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]])
+    functions = boto3.client("lambda")
+    try:
+        names = list(functions.get_paginator("list_functions").paginate())
+    except ClientError as error:
+        names = error.response["Error"]["Code"]
+    stream = functions.invoke_with_response_stream(FunctionName="beside", Payload=json.dumps({"stop": 1}))["EventStream"]
+    return [found, denied, names, b"".join(one["PayloadChunk"]["Payload"] for one in stream if "PayloadChunk" in one).decode()]
+"""
+
+
+def brought(*more):
+    """A package with cases, and the real boto3 as pip installs it: of botocore's models, those that are used."""
+    folder = Path(importlib.util.find_spec("boto3").origin).parents[1]
+    buffer = io.BytesIO(function(Path(boto3_cases.__file__).read_text() + "".join(more))[0])
+    kept = ("s3", "lambda")
+    with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name in ("boto3", "botocore", "s3transfer", "jmespath", "urllib3", "dateutil"):
+            for path in sorted((folder / name).rglob("*")):
+                inside = path.relative_to(folder)
+                is_model = inside.parts[1:2] == ("data",) and len(inside.parts) > 3 and inside.parts[2] not in kept
+                if path.is_file() and path.suffix != ".pyc" and not is_model and "examples" not in inside.parts:
+                    archive.write(path, inside)
+        archive.write(folder / "six.py", "six.py")
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def bringing(store, ours, tmp_path_factory):
+    """Functions that bring the real boto3, beside the one that does not."""
+    store.client().create_bucket(Bucket=CARRIED_BUCKET)
+    store.client().put_object(Bucket=CARRIED_BUCKET, Key="one", Body=b"x")
+    grants = {"s3": [granted(CARRIED_BUCKET + more) for more in ("", "-none")], "lambda": {"functions": ["beside"]}}
+    code = brought(WITH_THE_REAL_ONE)
+    settings = {"memory": "512MiB", "timeout": "120s", "grants": grants}
+    names = ("carried", "beside")
+    return ours.node.deploy("brought", {name: (code, {"handler": f"app.{name}"} | settings) for name in names})
+
+
+@pytest.mark.limit(300)
+def test_the_real_boto3_of_a_function_is_carried(real, bringing):
+    event = {"case": CARRIED, "bucket": CARRIED_BUCKET, "prefix": "p/"}
+    answer = bringing.call("carried", json.dumps(event).encode())
+    assert answer.status == 200, answer.body[:2000]
+    different = {name: (result, real[name]) for name, result in answer.document.items() if result != real[name]}
+    assert not different, json.dumps(different)[:5000]
+
+
+def test_what_ours_does_not_have_is_the_real_ones(bringing):
+    found, denied, functions, streamed = bringing.call("beside", json.dumps({"bucket": CARRIED_BUCKET}).encode()).document
+    assert found == "OwnershipControlsNotFoundError" or "Rules" in found
+    assert denied == [["AccessDenied", 403]] * 2
+    assert (functions, streamed) == ("UnknownOperationException", '"stopped"')
 
 
 def test_what_no_server_says():

@@ -65,6 +65,7 @@ impl Attach {
             protocol: Protocol::Cgi,
             http: Vec::new(),
             s3: self.s3.clone(),
+            functions: Vec::new(),
         }
     }
 
@@ -77,6 +78,7 @@ impl Attach {
                 .trace
                 .as_ref()
                 .and_then(|(_, state)| state.as_ref().map(bytes)),
+            request: None,
         }
     }
 }

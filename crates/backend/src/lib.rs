@@ -23,5 +23,5 @@ mod server;
 mod supervisor;
 
 pub use limits::Limits;
-pub use server::serve;
+pub use server::{Links, serve};
 pub use supervisor::{Backend, Proxy};

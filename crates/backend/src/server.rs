@@ -6,7 +6,7 @@ use crate::{
     limits::{Limits, Shared},
     link::Link,
 };
-use contract::Service;
+use contract::{Caller, FunctionId, Service, Session};
 use std::{io, os::fd::OwnedFd, os::unix::net::UnixDatagram as Socket, sync::Arc};
 use tokio::{io::Interest, net::UnixDatagram, runtime::Builder};
 
@@ -29,7 +29,7 @@ pub fn serve(
         .enable_all()
         .build()?;
     let services: Arc<[_]> = make(runtime.handle().clone())?.into();
-    let shared = Shared::new(limits);
+    let links = Links::new(limits);
     runtime.block_on(async move {
         // Not that there were datagrams: what matters is what the socket says it is ready for.
         let control = Socket::from(control);
@@ -37,13 +37,13 @@ pub fn serve(
         let control = UnixDatagram::from_std(control)?;
         let receive = || control::receive(&control).map_err(io::Error::from);
         while let Some((packet, bell)) = control.async_io(Interest::READABLE, receive).await? {
-            begin(&services, &shared, &packet, bell);
+            begin(&services, &links, &packet, bell);
         }
         Ok(())
     })
 }
 
-fn begin(services: &Arc<[Arc<dyn Service>]>, shared: &Arc<Shared>, packet: &[u8], bell: Option<OwnedFd>) {
+fn begin(services: &Arc<[Arc<dyn Service>]>, links: &Links, packet: &[u8], bell: Option<OwnedFd>) {
     let attach: Attach = match serde_json::from_slice(packet) {
         Ok(attach) => attach,
         Err(error) => {
@@ -56,18 +56,40 @@ fn begin(services: &Arc<[Arc<dyn Service>]>, shared: &Arc<Shared>, packet: &[u8]
     let (Some(session), Some(bell)) = (session, bell) else {
         return tracing::error!(%function, service = attach.service, "a link cannot be made: there is nothing to link");
     };
-    // A sandbox whose link is not made hears its bell fall silent.
-    let Some(sandbox) = shared.link(attach.sandbox, function.application.tenant.as_ref()) else {
-        return tracing::warn!(%function, "a sandbox has as many links as it may, and asks for more");
-    };
-    match Link::new(bell, session, sandbox, attach.caller(), attach.memory) {
-        Ok(link) => {
-            tokio::spawn(async move {
+    let (links, caller, memory) = (links.clone(), attach.caller(), attach.memory);
+    tokio::spawn(async move { links.serve(bell, session, caller, memory, &attach.function).await });
+}
+
+/// The hosts' sides of links, within limits that all of them share.
+#[derive(Clone)]
+pub struct Links(Arc<Shared>);
+
+impl Links {
+    /// None yet. To be used on a tokio runtime.
+    pub fn new(limits: Limits) -> Self {
+        Self(Shared::new(limits))
+    }
+
+    /// Serves a link until its sandbox has gone: one of this function, which may use so many bytes of memory. Its bell is the other end of this one.
+    pub async fn serve(
+        &self,
+        bell: OwnedFd,
+        session: Arc<dyn Session>,
+        caller: Caller,
+        memory: u64,
+        function: &FunctionId,
+    ) {
+        // A sandbox whose link is not made hears its bell fall silent.
+        let Some(sandbox) = self.0.link(caller.sandbox, function.application.tenant.as_ref()) else {
+            return tracing::warn!(%function, "a sandbox has as many links as it may, and asks for more");
+        };
+        match Link::new(bell, session, sandbox, caller, memory) {
+            Ok(link) => {
                 if let Err(reason) = link.serve().await {
-                    tracing::warn!(function = %attach.function, %reason, "a sandbox broke its link's rules and lost it");
+                    tracing::warn!(%function, %reason, "a sandbox broke its link's rules and lost it");
                 }
-            });
+            }
+            Err(error) => tracing::error!(%function, %error, "a link cannot be made"),
         }
-        Err(error) => tracing::error!(%function, %error, "a link cannot be made"),
     }
 }

@@ -209,6 +209,7 @@ fn attach(backend: &Backend) -> OwnedFd {
             prefix: String::new(),
             actions: vec![S3Action::Get],
         }],
+        functions: Vec::new(),
     };
     let proxy = backend.service("s3", |grant| !grant.s3.is_empty());
     let session = proxy.bind(&grant).unwrap();

@@ -1,6 +1,6 @@
 //! What a sandbox may use.
 
-use crate::{ByteSize, FunctionId, Template, VersionNumber};
+use crate::{ByteSize, FunctionId, FunctionRef, Template, VersionNumber};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::{net::IpAddr, time::Duration};
@@ -24,6 +24,8 @@ pub struct Grant {
     pub http: Vec<HttpGrant>,
     /// Objects in S3 that it may use.
     pub s3: Vec<S3Grant>,
+    /// Functions of its tenant that it may invoke, each with its application. Without a qualifier, all versions and aliases.
+    pub functions: Vec<FunctionRef>,
 }
 
 /// A host that a function may send HTTP requests to.

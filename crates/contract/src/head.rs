@@ -6,7 +6,7 @@
 
 use crate::RequestId;
 use smallvec::SmallVec;
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Instant};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
@@ -30,6 +30,10 @@ pub struct Head {
     pub id: RequestId,
     /// The connection that it came by.
     pub origin: Origin,
+    /// How many functions have called each other to make it: 0 if it came from outside.
+    pub depth: u8,
+    /// When nobody waits for its answer any longer, if that is known: its function's own limit may be later.
+    pub until: Option<Instant>,
 }
 
 /// The connection that a request came by, as the node knows it: nothing here was said by the client.
@@ -82,6 +86,8 @@ impl HeadBuilder {
             headers: SmallVec::new(),
             id: RequestId(0),
             origin: Origin::default(),
+            depth: 0,
+            until: None,
         }))
     }
 

@@ -1,8 +1,16 @@
 //! I/O that trusted code does for sandboxes, which have no network and hold no credential.
 
-use crate::{Body, Grant, Head, ResponseHead, SecretName};
+use crate::{Body, Grant, Head, RequestId, ResponseHead, SecretName};
 use bytes::Bytes;
-use std::{borrow::Cow, fmt, future::Future, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt,
+    future::Future,
+    os::fd::OwnedFd,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Something that can be asked for, such as HTTP requests to other hosts. It holds the connections and the credentials.
 ///
@@ -62,7 +70,7 @@ pub struct Call {
     pub caller: Caller,
 }
 
-/// For whom a call is made: which sandbox, and where in which trace its request is, as that says it.
+/// For whom a call is made: which sandbox, and for which of its requests. Without a request, a module's import has asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The sandbox, by a number that no other of the node ever has; what one of them has without a number it shares with no other.
@@ -71,6 +79,19 @@ pub struct Caller {
     pub traceparent: Option<Bytes>,
     /// The `tracestate` that goes with it.
     pub tracestate: Option<Bytes>,
+    /// Which it is, if a worker runs it.
+    pub request: Option<Standing>,
+}
+
+/// What becomes of requests that a request makes: they are deeper than it, and do not outlive it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its id.
+    pub id: RequestId,
+    /// How many functions have called each other to make it.
+    pub depth: u8,
+    /// When its time is over.
+    pub until: Instant,
 }
 
 impl Caller {
@@ -81,6 +102,11 @@ impl Caller {
             sandbox: None,
             traceparent: field("traceparent"),
             tracestate: field("tracestate"),
+            request: head.until.map(|until| Standing {
+                id: head.id,
+                depth: head.depth,
+                until,
+            }),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 use contract::{Body, RequestId, VersionNumber};
-use lambda::{Invoke, Kind, LOG_TAIL, Log, REQUEST_ID, Rejection, request_uuid};
+use lambda::{Invoke, Kind, LOG_TAIL, Log, Rejection};
 use smallvec::SmallVec;
 use telemetry::metrics::Outcome;
 use worker::{Answer, Failure, Invocation, Response};
@@ -81,29 +81,9 @@ pub(crate) fn answered(
         memory: grant.limits.memory.0,
         used: answer.memory,
     });
-    let (uuid, hex, version) = (request_uuid(id), id.hex(), grant.version.to_string());
-    let encoded;
-    let mut headers: SmallVec<[(&str, &[u8]); 8]> = SmallVec::new();
-    let body = if invoke.stream {
-        headers.push(("Content-Type", b"application/vnd.amazon.eventstream"));
-        came.events(log.as_ref())
-    } else {
-        headers.push(("Content-Type", b"application/json"));
-        if let Some(error) = came.function_error() {
-            headers.push(("X-Amz-Function-Error", error.as_bytes()));
-        }
-        if let Some(log) = log {
-            encoded = log.encoded();
-            headers.push(("X-Amz-Log-Result", encoded.as_bytes()));
-        }
-        came.payload()
-    };
-    headers.push(("X-Amz-Executed-Version", version.as_bytes()));
-    headers.push((REQUEST_ID, uuid.as_bytes()));
-    headers.push(("Server-Timing", timing));
-    headers.push(("X-Request-Id", &hex));
-    let length = body.len() as u64;
-    plain(connection, 200, &headers, body, date);
+    let reply = came.reply(grant.version, log.as_ref(), invoke.stream);
+    let length = reply.body.len() as u64;
+    write(connection, reply, id, timing, date);
     (outcome(result), length)
 }
 
@@ -115,16 +95,7 @@ pub(crate) fn rejected(
     timing: &[u8],
     date: [u8; 29],
 ) {
-    let (uuid, hex) = (request_uuid(id), id.hex());
-    let retry = rejection.retry_after.map(|after| after.to_string());
-    let mut headers: SmallVec<[(&str, &[u8]); 6]> = SmallVec::new();
-    headers.push(("Content-Type", b"application/json"));
-    headers.push(("x-amzn-ErrorType", rejection.error.as_bytes()));
-    headers.extend(retry.as_ref().map(|after| ("Retry-After", after.as_bytes())));
-    headers.push((REQUEST_ID, uuid.as_bytes()));
-    headers.push(("Server-Timing", timing));
-    headers.push(("X-Request-Id", &hex));
-    plain(connection, rejection.status, &headers, rejection.body(), date);
+    write(connection, rejection.reply(id), id, timing, date);
 }
 
 /// The answer to a `DryRun`: this version would have been invoked.
@@ -135,12 +106,15 @@ pub(crate) fn dry(
     timing: &[u8],
     date: [u8; 29],
 ) {
-    let (uuid, hex, version) = (request_uuid(id), id.hex(), version.to_string());
-    let headers = [
-        ("X-Amz-Executed-Version", version.as_bytes()),
-        (REQUEST_ID, uuid.as_bytes()),
-        ("Server-Timing", timing),
-        ("X-Request-Id", &hex),
-    ];
-    plain(connection, 204, &headers, Bytes::new(), date);
+    write(connection, lambda::Reply::dry(version, id), id, timing, date);
+}
+
+fn write(connection: &mut Connection, reply: lambda::Reply, id: RequestId, timing: &[u8], date: [u8; 29]) {
+    let hex = id.hex();
+    let said = reply.headers.iter();
+    let mut headers: SmallVec<[(&str, &[u8]); 8]> =
+        said.map(|(name, value)| (*name, value.as_bytes())).collect();
+    headers.push(("Server-Timing", timing));
+    headers.push(("X-Request-Id", &hex));
+    plain(connection, reply.status, &headers, reply.body, date);
 }

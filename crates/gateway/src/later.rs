@@ -15,11 +15,13 @@ use worker::Shared;
 /// What `/async-function/` is instead of.
 const FUNCTION: &str = "/function/";
 const ASYNC: &str = "/async-function/";
+/// Of a call that is kept: how many functions have called each other to make it ([`Head::depth`]).
+pub const DEPTH: &str = "x-millpond-depth";
 /// Whom the outcome is told; OpenFaaS's name.
 const CALLBACK: &str = "x-callback-url";
 
-/// Headers that say how a message travels, not what it is (RFC 9110, section 7.6.1).
-const HOP: [&str; 9] = [
+/// Headers that say how a message travels, not what it is (RFC 9110, section 7.6.1), and the one that is the node's own to say.
+const HOP: [&str; 10] = [
     "connection",
     "content-length",
     "expect",
@@ -29,6 +31,7 @@ const HOP: [&str; 9] = [
     "trailer",
     "transfer-encoding",
     "upgrade",
+    DEPTH,
 ];
 
 /// Where calls are kept, and how often they are tried.
@@ -180,7 +183,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// What a client reads whose call was not kept.
-pub(crate) fn problem(error: &SubmitError) -> Problem {
+pub fn problem(error: &SubmitError) -> Problem {
     let detail = error.to_string();
     match error {
         SubmitError::Full { .. } => Problem::new(

@@ -38,7 +38,7 @@ mod streams;
 
 pub use adoption::{Adoption, Departing, Departure};
 pub use gateway::Gateway;
-pub use later::Later;
+pub use later::{DEPTH, Later, problem as problem_of_unkept};
 pub use listener::Listener;
 pub use options::{Options, Timeouts};
 pub use respond::record_elsewhere;

@@ -20,7 +20,7 @@ mod rejection;
 mod request;
 mod signature;
 
-pub use outcome::{Log, Outcome, REQUEST_ID, request_uuid};
+pub use outcome::{Log, Outcome, REQUEST_ID, Reply, request_uuid};
 pub use rejection::Rejection;
 pub use request::{Invoke, Kind, MAX_EVENT, MAX_PAYLOAD, is_invoke};
 pub use signature::{Claim, Key, Keys, Secret};

@@ -25,6 +25,40 @@ pub struct Outcome<'a> {
     pub id: RequestId,
 }
 
+/// An answer of the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// What the API says in headers, the request's id among them.
+    pub headers: Vec<(&'static str, String)>,
+    /// What follows them.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// To a `DryRun`: this version would have been invoked.
+    pub fn dry(version: VersionNumber, id: RequestId) -> Self {
+        Self {
+            status: 204,
+            headers: vec![
+                ("X-Amz-Executed-Version", version.to_string()),
+                (REQUEST_ID, request_uuid(id)),
+            ],
+            body: Vec::new(),
+        }
+    }
+
+    /// To an `Event`: it is kept.
+    pub fn accepted(id: RequestId) -> Self {
+        Self {
+            status: 202,
+            headers: vec![(REQUEST_ID, request_uuid(id))],
+            body: Vec::new(),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct FunctionError {
     #[serde(rename = "errorType")]
@@ -34,6 +68,30 @@ struct FunctionError {
 }
 
 impl Outcome<'_> {
+    /// The answer to the `Invoke` that led to it, or, as a stream, to the `InvokeWithResponseStream`.
+    pub fn reply(&self, version: VersionNumber, log: Option<&Log<'_>>, stream: bool) -> Reply {
+        let mut headers = Vec::with_capacity(5);
+        let body = if stream {
+            headers.push(("Content-Type", "application/vnd.amazon.eventstream".to_owned()));
+            self.events(log)
+        } else {
+            headers.push(("Content-Type", "application/json".to_owned()));
+            headers.extend(
+                self.function_error()
+                    .map(|error| ("X-Amz-Function-Error", error.to_owned())),
+            );
+            headers.extend(log.map(|log| ("X-Amz-Log-Result", log.encoded())));
+            self.payload()
+        };
+        headers.push(("X-Amz-Executed-Version", version.to_string()));
+        headers.push((REQUEST_ID, request_uuid(self.id)));
+        Reply {
+            status: 200,
+            headers,
+            body,
+        }
+    }
+
     /// What the header `X-Amz-Function-Error` says, if the function failed.
     pub fn function_error(&self) -> Option<&'static str> {
         self.result.is_err().then_some("Unhandled")

@@ -1,7 +1,7 @@
 //! Why a function was not invoked.
 
-use crate::MAX_PAYLOAD;
-use contract::{Problem, Refusal};
+use crate::{MAX_PAYLOAD, REQUEST_ID, Reply, request_uuid};
+use contract::{Problem, Refusal, RequestId};
 use serde::Serialize;
 
 /// An error of the API.
@@ -48,7 +48,8 @@ impl Rejection {
         Self::new(404, "UnknownOperationException", message)
     }
 
-    pub(crate) fn parameter(message: impl Into<String>) -> Self {
+    /// Something of the request that is not what it should be.
+    pub fn parameter(message: impl Into<String>) -> Self {
         Self::new(400, "InvalidParameterValueException", message)
     }
 
@@ -80,6 +81,31 @@ impl Rejection {
 
     pub(crate) fn signature(message: impl Into<String>) -> Self {
         Self::new(403, "InvalidSignatureException", message)
+    }
+
+    /// A function that was not granted to the one that invokes it.
+    pub fn not_granted(caller: &str, function: &str) -> Self {
+        let message = format!(
+            "{caller} is not authorized to perform: lambda:InvokeFunction on resource: {function} because no grant allows it: \
+             name the function in `functions` of `[function.NAME.grants.lambda]` in millpond.toml"
+        );
+        Self::new(403, "AccessDeniedException", message)
+    }
+
+    /// What would be taken at another time.
+    pub fn throttled(message: impl Into<String>) -> Self {
+        Self {
+            retry_after: Some(1),
+            ..Self::new(429, "TooManyRequestsException", message)
+        }
+    }
+
+    /// One more of functions that invoke each other than may.
+    pub fn recursive(deepest: u8) -> Self {
+        let message = format!(
+            "The request comes by {deepest} functions that invoked each other, which is as many as may: it may be a loop"
+        );
+        Self::new(400, "RecursiveInvocationException", message)
     }
 
     /// An invocation kind that this node does not take.
@@ -147,8 +173,23 @@ impl Rejection {
         )
     }
 
+    /// The answer.
+    pub fn reply(&self, id: RequestId) -> Reply {
+        let mut headers = vec![
+            ("Content-Type", "application/json".to_owned()),
+            ("x-amzn-ErrorType", self.error.to_owned()),
+        ];
+        headers.extend(self.retry_after.map(|after| ("Retry-After", after.to_string())));
+        headers.push((REQUEST_ID, request_uuid(id)));
+        Reply {
+            status: self.status,
+            headers,
+            body: self.body(),
+        }
+    }
+
     /// The body, as JSON.
-    pub fn body(&self) -> Vec<u8> {
+    fn body(&self) -> Vec<u8> {
         let body = Body {
             by: if self.status < 500 { "User" } else { "Service" },
             message: &self.message,

@@ -1,7 +1,7 @@
 //! The manifest as values. The doc comments of these types are the descriptions in the JSON schema.
 
 use crate::schema;
-use contract::{ByteSize, Limits, Name, SecretName, Template};
+use contract::{ByteSize, FunctionRef, Limits, Name, SecretName, Template};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{
@@ -242,6 +242,9 @@ pub struct Grants {
     /// Objects it may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub s3: Vec<S3Grant>,
+    /// Functions it may invoke.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lambda: LambdaGrant,
 }
 
 /// A host that a function may send HTTP requests to.
@@ -304,6 +307,17 @@ impl From<S3Action> for contract::S3Action {
             S3Action::Delete => Self::Delete,
         }
     }
+}
+
+/// Functions that a function may invoke, by AWS Lambda's API.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LambdaGrant {
+    /// Their names, as `[APPLICATION.]FUNCTION[:VERSION|:ALIAS]`: those without an application are of this one, those without a
+    /// version or alias may be invoked by any. `FUNCTION:live` is what is deployed last.
+    #[serde(default)]
+    #[schemars(extend("examples" = [["resize", "shop.bill:live"]]))]
+    pub functions: Vec<String>,
 }
 
 /// What makes functions run.
@@ -461,6 +475,13 @@ impl Function {
             .collect()
     }
 
+    /// The functions that it may invoke.
+    pub fn invoked(&self) -> Vec<FunctionRef> {
+        let named = self.grants.lambda.functions.iter();
+        // Those that are no names are faults of the manifest.
+        named.filter_map(|name| name.parse().ok()).collect()
+    }
+
     /// How standard output becomes a response.
     pub fn protocol(&self) -> contract::Protocol {
         if let Some(handler) = &self.handler {
@@ -511,7 +532,7 @@ fn sets(named: Option<&Vec<String>>, default: &str) -> Vec<String> {
 impl Grants {
     /// Whether the function may reach nothing.
     pub fn is_empty(&self) -> bool {
-        self.http.is_empty() && self.s3.is_empty()
+        self.http.is_empty() && self.s3.is_empty() && self.lambda.functions.is_empty()
     }
 
     /// The secrets that its headers name, each once.

@@ -6,7 +6,7 @@ use crate::{
     model::{Engine, Function, HttpGrant, HttpTrigger, ScheduleTrigger},
     reader::{Spans, join, nearest, nth},
 };
-use contract::{format_duration, is_reserved_variable, parse_duration};
+use contract::{FunctionRef, format_duration, is_reserved_variable, parse_duration};
 use std::{collections::HashMap, net::Ipv6Addr, time::Duration};
 use triggers::{Pattern, SHORTEST, Timing, TimingError};
 
@@ -40,6 +40,7 @@ pub(crate) fn check(manifest: &Manifest, spans: &Spans, faults: &mut Diagnostics
     let mut rules = Rules { spans, faults };
     for (name, function) in &manifest.function {
         rules.function(function, &join("function", name.as_str()));
+        rules.invoked(manifest, function, &join("function", name.as_str()));
     }
     rules.triggers(manifest);
     rules.schedules(manifest);
@@ -127,6 +128,27 @@ impl Rules<'_> {
                 &join(&nth(&join(&grants, "s3"), i), "bucket"),
                 bucket(&grant.bucket),
             );
+        }
+    }
+
+    /// The functions that it may invoke.
+    fn invoked(&mut self, manifest: &Manifest, function: &Function, at: &str) {
+        let at = join(&join(&join(at, "grants"), "lambda"), "functions");
+        for (i, name) in function.grants.lambda.functions.iter().enumerate() {
+            let at = nth(&at, i);
+            let help = "write [APPLICATION.]FUNCTION[:VERSION|:ALIAS], for example resize";
+            match name.parse::<FunctionRef>() {
+                Err(error) => {
+                    let reason = format!("is {name:?}, which names no function: {error}");
+                    self.check("bad-name", &at, broken(reason, help));
+                }
+                Ok(named) if named.tenant.is_some() => {
+                    let reason = format!("is {name:?}, and functions invoke those of their own tenant only");
+                    self.check("bad-name", &at, broken(reason, "leave the tenant out"));
+                }
+                Ok(named) if named.application.is_none() => self.known(manifest, &named.function, &at),
+                Ok(_) => {}
+            }
         }
     }
 
@@ -306,6 +328,11 @@ impl Rules<'_> {
 
     /// A trigger names a function of its manifest.
     fn named(&mut self, manifest: &Manifest, function: &contract::Name, at: &str) {
+        self.known(manifest, function, &join(at, "function"));
+    }
+
+    /// Of a name at this place, that it is a function's.
+    fn known(&mut self, manifest: &Manifest, function: &contract::Name, at: &str) {
         if manifest.function.contains_key(function) {
             return;
         }
@@ -318,7 +345,7 @@ impl Rules<'_> {
             ),
         };
         let reason = format!("names `{function}`, which is not a function of this manifest");
-        self.check("unknown-function", &join(at, "function"), broken(reason, help));
+        self.check("unknown-function", at, broken(reason, help));
     }
 
     fn schedules(&mut self, manifest: &Manifest) {

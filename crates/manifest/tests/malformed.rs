@@ -662,6 +662,21 @@ fn each_is_refused_with_its_reason() {
             "bad-bucket",
             "not the name of a bucket",
         ),
+        (
+            f("[function.f.grants.lambda]\nfunctions = [\"f\", \"g\"]"),
+            "unknown-function",
+            "`function.f.grants.lambda.functions[1]` names `g`, which is not a function of this manifest",
+        ),
+        (
+            f("[function.f.grants.lambda]\nfunctions = [\"A b\"]"),
+            "bad-name",
+            "`function.f.grants.lambda.functions[0]` is \"A b\", which names no function",
+        ),
+        (
+            f("[function.f.grants.lambda]\nfunctions = [\"acme/shop.pay\"]"),
+            "bad-name",
+            "of their own tenant only",
+        ),
         // Triggers.
         (
             f("[trigger.http]\nfunction = \"f\"\npath = \"/\""),

@@ -60,6 +60,7 @@ output_sets = ["both"]
 source = "app.py"
 handler = "lib/app.greet"
 requirements = "requirements.txt"
+grants.lambda.functions = ["resize:live", "bank.pay"]
 
 [[trigger.http]]
 function = "resize"
@@ -140,6 +141,9 @@ fn a_full_manifest_is_read() {
         }
     );
     assert_eq!(resize.grants.s3[0].actions, [S3Action::Get, S3Action::List]);
+    let greet = manifest.function[&"greet".parse().unwrap()].invoked();
+    let invoked: Vec<_> = greet.iter().map(ToString::to_string).collect();
+    assert_eq!(invoked, ["resize:live", "bank.pay"]);
     let [open, secret] = &resize.grants.http[..] else {
         panic!("two hosts")
     };

@@ -63,6 +63,7 @@ fn grant(function: FunctionId, hosts: &[String]) -> Grant {
         protocol: Protocol::Cgi,
         http: http.collect(),
         s3: Vec::new(),
+        functions: Vec::new(),
     }
 }
 

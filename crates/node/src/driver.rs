@@ -7,7 +7,7 @@ use calls::{Attempt, CallId, Callback, Calls, Finished, Outcome, Response, Submi
 use contract::{Head, HeadBuilder, Log, Name};
 use crossbeam_queue::SegQueue;
 use dispatcher::Reader;
-use gateway::{Later, events::Cause};
+use gateway::{DEPTH, Later, events::Cause};
 use serde::{Deserialize, Serialize};
 use std::{
     io,
@@ -544,12 +544,23 @@ fn unpack(id: CallId, name: &str, request: calls::Request) -> (Box<Head>, Bytes)
             size + name.len() + value.len()
         });
     let mut builder = HeadBuilder::new(&request.method, &request.target, size);
+    let mut depth = 0;
     for (name, value) in &request.headers {
-        builder.header(name, value);
+        match name.as_str() {
+            DEPTH => depth = deep(value),
+            _ => drop(builder.header(name, value)),
+        }
     }
     let mut head = builder.build(id.0);
+    head.depth = depth;
     head.set_script(FUNCTION.len() + name.len());
     (head, request.body)
+}
+
+/// How deep a kept call is. One that does not say so understandably is as deep as can be.
+fn deep(value: &[u8]) -> u8 {
+    let text = std::str::from_utf8(value).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(u8::MAX)
 }
 
 /// What an answer means for its call.

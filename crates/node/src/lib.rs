@@ -22,6 +22,7 @@ mod cores;
 mod driver;
 mod embedded;
 mod engines;
+mod functions;
 mod limits;
 mod objects;
 mod once;
@@ -43,6 +44,7 @@ use dispatcher::Dispatcher;
 use driver::{Driver, Made};
 use embedded::Embedded as OwnObjects;
 use engines::{Engines, Refusals};
+use functions::Functions;
 use gateway::{Later, Listener};
 use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
@@ -230,7 +232,15 @@ impl Node {
             }
             None => None,
         };
-        let services = services(&network, &secrets, tracer, limits::calls(files), backend.as_ref());
+        let functions = Functions::new(network.handle().clone(), limits::links(files), boot_number());
+        let services = services(
+            &network,
+            &secrets,
+            tracer,
+            limits::calls(files),
+            backend.as_ref(),
+            &functions,
+        );
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             hears_objects: own.is_some(),
@@ -320,6 +330,12 @@ impl Node {
             },
             failed: failed.clone(),
         };
+        functions.open(functions::Ways {
+            worker: shared.clone(),
+            reader: dispatcher.reader().into(),
+            later: later.clone(),
+            tracer: exporter.as_ref().and_then(Exporter::tracer),
+        });
         let cores = seats
             .into_iter()
             .zip(processors.iter().copied())
@@ -491,12 +507,13 @@ fn services(
     tracer: Option<Tracer>,
     calls: usize,
     backend: Option<&Backend>,
+    functions: &Functions,
 ) -> Vec<Arc<dyn Service>> {
     let http = Http::new(network.handle().clone(), secrets.clone(), tracer, calls);
     let objects = backend.map(|backend| Arc::new(objects::service(backend)) as Arc<dyn Service>);
     objects
         .into_iter()
-        .chain([Arc::new(http) as Arc<dyn Service>])
+        .chain([Arc::new(http) as Arc<dyn Service>, Arc::new(functions.clone())])
         .collect()
 }
 

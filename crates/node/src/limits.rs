@@ -30,6 +30,11 @@ pub(crate) fn calls(files: usize) -> usize {
     files / 20 * 9
 }
 
+/// Links of sandboxes to the node itself, each a socket and memory: what is left beside connections and calls, and few among maps.
+pub(crate) fn links(files: usize) -> usize {
+    (files / 40).clamp(16, 1024)
+}
+
 /// Linux's default of `vm.max_map_count`.
 const MAPS: u64 = 65_530;
 /// Maps for the rest of the node: its own, and some of each function that is loaded.

@@ -115,6 +115,11 @@ pub(crate) fn wanted(
         let services = [
             ("http", !function.grants.http.is_empty(), true),
             ("s3", !function.grants.s3.is_empty(), may_have_objects),
+            (
+                "lambda",
+                !function.grants.lambda.functions.is_empty(),
+                function.handler.is_some(),
+            ),
         ];
         let services: Vec<_> = services
             .iter()

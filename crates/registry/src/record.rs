@@ -3,8 +3,8 @@
 
 use crate::Error;
 use contract::{
-    ApplicationId, Claim, Digest, Entry, FunctionId, Grant, HttpGrant, Limits, Name, Protocol, S3Grant,
-    SecretName, Template, VersionNumber,
+    ApplicationId, Claim, Digest, Entry, FunctionId, FunctionRef, Grant, HttpGrant, Limits, Name, Protocol,
+    S3Grant, SecretName, Template, VersionNumber,
 };
 use manifest::{CloudEventsTrigger, HttpTrigger, ObjectTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -138,6 +138,9 @@ pub struct Settings {
     /// Objects that it may use.
     #[serde(default, rename = "grants.s3", skip_serializing_if = "Vec::is_empty")]
     pub s3: Vec<S3Grant>,
+    /// Functions that it may invoke, as the manifest has them.
+    #[serde(default, rename = "grants.lambda", skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<FunctionRef>,
 }
 
 impl Settings {
@@ -168,6 +171,7 @@ impl Settings {
             headers: headers.collect(),
             clear_text: clear_text.map(|grant| grant.host.clone()).collect(),
             s3: function.objects(),
+            functions: function.invoked(),
         }
     }
 
@@ -187,7 +191,22 @@ impl Settings {
             protocol: self.protocol.clone(),
             http: self.hosts(),
             s3: self.s3.clone(),
+            functions: self.invoked(function),
         }
+    }
+
+    /// The functions that it may invoke: those without an application are of its own.
+    fn invoked(&self, function: &FunctionId) -> Vec<FunctionRef> {
+        let named = self.functions.iter().cloned();
+        named
+            .map(|named| FunctionRef {
+                application: named
+                    .application
+                    .or_else(|| Some(function.application.name.clone())),
+                tenant: function.tenant().cloned(),
+                ..named
+            })
+            .collect()
     }
 
     fn hosts(&self) -> Vec<HttpGrant> {

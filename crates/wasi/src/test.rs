@@ -62,6 +62,7 @@ pub(crate) fn grant() -> Grant {
         },
         http: Vec::new(),
         s3: Vec::new(),
+        functions: Vec::new(),
     }
 }
 

@@ -35,6 +35,8 @@ struct Live {
     id: RequestId,
     job: Job,
     expires: Instant,
+    /// How long that was after it came.
+    limit: Duration,
     /// When it last stopped running or was made.
     since: Instant,
     queue: Duration,

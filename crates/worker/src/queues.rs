@@ -144,7 +144,7 @@ impl Queues {
         Job {
             arrived,
             enqueued: arrived,
-            expires: arrived.after(target.grant.limits.timeout),
+            expires: self.time(invocation.expires()),
             ran: Duration::ZERO,
             estimate: estimate.run,
             waits: estimate.waits,

@@ -95,7 +95,8 @@ impl Invocation {
     }
 
     pub(crate) fn expires(&self) -> Instant {
-        self.arrived + self.target.grant.limits.timeout
+        let limit = self.arrived + self.target.grant.limits.timeout;
+        self.head.until.map_or(limit, |until| until.min(limit))
     }
 
     /// Its function's deadline for it, counted from the earliest moment at which it can have come. A hundredth of it is left for

@@ -176,7 +176,9 @@ impl Call {
     /// What the process is told of the request.
     fn about(&self, event_bytes: Option<usize>) -> Map<String, Value> {
         let head = self.command.head();
-        let deadline = self.begun + self.grant.limits.timeout;
+        let now = Instant::now();
+        let left = head.until.map(|until| until.saturating_duration_since(now));
+        let deadline = SystemTime::now() + left.unwrap_or(self.grant.limits.timeout);
         let deadline = deadline
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
@@ -189,11 +191,14 @@ impl Call {
             "invoked_function_arn".to_owned(),
             format!("arn:aws:lambda:{REGION}:000000000000:function:{function}").into(),
         );
-        if let Some(trace) = head
-            .header("x-amzn-trace-id")
-            .and_then(|trace| std::str::from_utf8(trace).ok())
-        {
-            about.insert("trace".to_owned(), trace.into());
+        let said = [
+            ("trace", "x-amzn-trace-id"),
+            ("client_context", "x-amz-client-context"),
+        ];
+        for (name, field) in said {
+            if let Some(value) = head.header(field).and_then(|it| std::str::from_utf8(it).ok()) {
+                about.insert(name.to_owned(), value.into());
+            }
         }
         if let Some(bytes) = event_bytes {
             about.insert("event_bytes".to_owned(), bytes.into());
@@ -525,6 +530,7 @@ pub(crate) fn link(
         session.ok_or_else(|| format!("denied the manifest grants nothing of the service {service}"))?;
     session.attach(caller).map_err(|error| match error {
         CallError::Busy => format!("busy {error}"),
+        CallError::Denied(_) => format!("denied {error}"),
         _ => format!("unavailable {error}"),
     })
 }

@@ -8,12 +8,14 @@ documentation has it, too.
 
 import contextlib
 import importlib
+import io
+import json
 import os
 import sys
 import threading
 from importlib.machinery import ModuleSpec, PathFinder
 
-from botocore import _Finder, exceptions
+from botocore import _Finder, _shapes, exceptions
 from botocore.exceptions import BotoCoreError
 
 _NAMES = ("boto3", "botocore", "s3transfer")
@@ -79,13 +81,138 @@ def _share(theirs):
             # Where the orders of bases contradict each other, a common base must do.
             with contextlib.suppress(TypeError):
                 other.__bases__ = (*[base for base in other.__bases__ if base is not Exception], mine)
+    # It would have said to its new base what it says to `Exception`.
+    theirs.ClientError.__init__ = exceptions.ClientError.__init__
+
+
+# Where the services are that are carried, as far as the real one knows: whoever carries a request knows where it goes.
+_HOSTS = {"s3": "s3.millpond.invalid", "lambda": "lambda.millpond.invalid"}
+# Options of a client that are about connections and signatures, which it does not make, and those that would lead elsewhere.
+_UNHEARD = (
+    "s3", "signature_version", "proxies", "proxies_config", "client_cert", "use_dualstack_endpoint", "use_fips_endpoint", "region_name",
+    "sigv4a_signing_region_set", "auth_scheme_preference",
+)  # fmt: skip
+# Fields of a request that are the connection's, or the signature's that it has not.
+_DROPPED = ("host", "content-length", "transfer-encoding", "expect", "connection", "authorization", "accept-encoding")
+
+
+class _Carrier:
+    """What the real one has for a session of HTTP: the one place where it would reach the network. Requests go to the backend, unsigned."""
+
+    def __init__(self, service):
+        self._service = service
+
+    def send(self, request):
+        host = _HOSTS.get(self._service)
+        if host is None:
+            return carried(request)
+        scheme, _, rest = request.url.partition("://")
+        where, slash, target = rest.partition("/")
+        if (scheme, where) != ("http", host):
+            return self._denied(request, f"{request.url}: a resource that is not reached by its name alone")
+        from millpond import backend
+
+        fields = {_text(name).lower(): _text(value) for name, value in request.headers.items()}
+        body, length = _measured(request.body, fields)
+        fields = [field for field in fields.items() if field[0] not in _DROPPED]
+        try:
+            reply = backend.call(self._service, request.method, slash + target, fields, body, length)
+        except backend.Failed as failure:
+            if failure.kind == "denied":
+                return self._denied(request, failure.message)
+            raise _broken(failure, request.url) from failure
+        made = _modules["botocore.awsrequest"].AWSResponse(request.url, reply.status, dict(reply.headers), _Body(reply, request.url))
+        if not request.stream_output:
+            _ = made.content
+        return made
+
+    def close(self):
+        pass
+
+    def _denied(self, request, message):
+        """As the service would say it."""
+        headers, document = {"content-type": "application/json", "x-amzn-errortype": "AccessDeniedException"}, {"Message": message}
+        body = json.dumps(document).encode()
+        if self._service == "s3":
+            headers = {"content-type": "application/xml"}
+            body = b"<Error><Code>AccessDenied</Code><Message>%s</Message></Error>" % _shapes.escaped(message).encode()
+        made = _modules["botocore.awsrequest"].AWSResponse(request.url, 403, headers, io.BytesIO(body))
+        made._content = b"" if request.method == "HEAD" else body
+        return made
+
+
+class _Body:
+    """A reply's body as the real one reads it. Its failures are the real one's."""
+
+    def __init__(self, reply, url):
+        self._reply, self._url, self._read = reply, url, 0
+
+    def read(self, amt=None, decode_content=None):
+        from millpond import backend
+
+        try:
+            data = self._reply.read(-1 if amt is None else amt)
+        except backend.Failed as failure:
+            if failure.kind == "timeout":
+                raise _broken(failure, self._url) from failure
+            found = _modules["botocore.exceptions"].ResponseStreamingError
+            raise found(error=failure, actual_bytes=self._read, expected_bytes=self._reply.length) from failure
+        self._read += len(data)
+        return data
+
+    def readinto(self, buffer):
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def stream(self, amt=1 << 16, decode_content=None):
+        while piece := self.read(amt):
+            yield piece
+
+    def readable(self):
+        return True
+
+    def tell(self):
+        return self._read
+
+    def close(self):
+        self._reply.close()
+
+
+def _text(value):
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _measured(body, fields):
+    """A body, and its length if it is a file's. One whose length nobody knows is read."""
+    if body is None:
+        return b"", None
+    if isinstance(body, str):
+        return body.encode(), None
+    if isinstance(body, (bytes, bytearray)):
+        return body, None
+    if fields.get("content-length", "").isdigit() and hasattr(body, "read"):
+        return body, int(fields["content-length"])
+    return (body.read() if hasattr(body, "read") else b"".join(body)), None
+
+
+def _broken(failure, url):
+    """What the real one would raise where there is no answer."""
+    theirs = _modules["botocore.exceptions"]
+    made = {
+        "unavailable": theirs.EndpointConnectionError,
+        "busy": theirs.EndpointConnectionError,
+        "timeout": theirs.ReadTimeoutError,
+        "broken": theirs.ConnectionClosedError,
+    }.get(failure.kind, theirs.HTTPClientError)
+    return made(endpoint_url=url, error=failure.message)
 
 
 def carried(request):
-    """The answer to an HTTP request of the real one: the one place where it would reach the network."""
+    """The answer to a request of the real one's that nobody carries."""
     raise NotImplementedError(
-        f"{request.method} {request.url}: requests of the real boto3 do not reach the network from a Millpond function yet; S3"
-        " does by Millpond's own"
+        f"{request.method} {request.url}: the backend carries the real boto3's requests to S3 and to Lambda; those to other services do not"
+        " reach the network from a Millpond function"
     )
 
 
@@ -110,9 +237,18 @@ def _made(kind, what, service_name, options):
         # Whoever sends it signs it: these are not looked at.
         session = _real().session.Session(aws_access_key_id="millpond", aws_secret_access_key="millpond")
         config = options.pop("config", None)
-        if config is not None:
-            options["config"] = importlib.import_module("botocore.config").Config(**config._user_provided_options)
-        return getattr(session, kind)(service_name, **options)
+        given = config._user_provided_options if config is not None else {}
+        if service_name in _HOSTS:
+            given = {name: value for name, value in given.items() if name not in _UNHEARD}
+            given |= {"signature_version": importlib.import_module("botocore").UNSIGNED, "s3": {"addressing_style": "path"}}
+            options["endpoint_url"] = f"http://{_HOSTS[service_name]}"
+        if given:
+            options["config"] = importlib.import_module("botocore.config").Config(**given)
+        made = getattr(session, kind)(service_name, **options)
+        importlib.import_module("botocore.awsrequest")
+        one = made if kind == "client" else made.meta.client
+        one._endpoint.http_session = _Carrier(service_name)
+        return made
 
 
 class _Loader:

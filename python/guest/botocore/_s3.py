@@ -181,6 +181,10 @@ _LISTED = "LastModified:timestamp ETag ChecksumAlgorithm:*string ChecksumType Si
 _ENCRYPTED = "ServerSideEncryption SSECustomerAlgorithm SSECustomerKeyMD5 SSEKMSKeyId"
 _HOW = "ServerSideEncryption StorageClass WebsiteRedirectLocation $customer SSEKMSKeyId SSEKMSEncryptionContext BucketKeyEnabled"
 _CHANGE = "!Bucket ContentMD5 ChecksumAlgorithm"
+_READ = f"!Bucket $conditions !Key Range $responses VersionId $customer RequestPayer PartNumber {_OWNER} ChecksumMode"
+_ACCESS = (
+    f"ACL AccessControlPolicy:{{$grantlist Owner:$person}} {_CHANGE} GrantFullControl GrantRead GrantReadACP GrantWrite GrantWriteACP"
+)
 
 # By name: the method and what it is done to; the input; the output's header fields; the output's document. A document `{…}` is merged
 # into the output, another is the member that it names.
@@ -247,12 +251,7 @@ OPERATIONS = {
     "GetBucketPolicy": ("GET bucket?policy", f"!Bucket {_OWNER}", "", "Policy:text"),
     "GetBucketTagging": ("GET bucket?tagging", f"!Bucket {_OWNER}", "", "{$tags}"),
     "GetBucketVersioning": ("GET bucket?versioning", f"!Bucket {_OWNER}", "", "{Status MFADelete/MfaDelete}"),
-    "GetObject": (
-        "GET key",
-        f"!Bucket $conditions !Key Range $responses VersionId $customer RequestPayer PartNumber {_OWNER} ChecksumMode",
-        "$about",
-        "Body:stream",
-    ),
+    "GetObject": ("GET key", _READ, "$about", "Body:stream"),
     "GetObjectAcl": ("GET key?acl", f"!Bucket !Key VersionId {_PAYER}", "RequestCharged", "{Owner:$person $grantlist}"),
     "GetObjectAttributes": (
         "GET key?attributes",
@@ -270,12 +269,7 @@ OPERATIONS = {
         "BucketArn BucketLocationType BucketLocationName BucketRegion AccessPointAlias",
         "",
     ),
-    "HeadObject": (
-        "HEAD key",
-        f"!Bucket $conditions !Key Range $responses VersionId $customer RequestPayer PartNumber {_OWNER} ChecksumMode",
-        "$about",
-        "",
-    ),
+    "HeadObject": ("HEAD key", _READ, "$about", ""),
     "ListBuckets": (
         "GET service",
         "MaxBuckets ContinuationToken Prefix BucketRegion",
@@ -323,14 +317,7 @@ OPERATIONS = {
         " Parts/Part:*{PartNumber:integer LastModified:timestamp ETag Size:integer $checksums} Initiator:{ID DisplayName} Owner:$person"
         " StorageClass ChecksumAlgorithm ChecksumType}",
     ),
-    "PutBucketAcl": (
-        "PUT bucket?acl",
-        "ACL AccessControlPolicy:{$grantlist Owner:$person} !Bucket ContentMD5 ChecksumAlgorithm GrantFullControl GrantRead"
-        " GrantReadACP GrantWrite"
-        f" GrantWriteACP {_OWNER}",
-        "",
-        "",
-    ),
+    "PutBucketAcl": ("PUT bucket?acl", f"{_ACCESS} {_OWNER}", "", ""),
     "PutBucketCors": (
         "PUT bucket?cors",
         f"!Bucket !CORSConfiguration:{{!$cors}} ContentMD5 ChecksumAlgorithm {_OWNER}",
@@ -361,14 +348,7 @@ OPERATIONS = {
         " SSEKMSEncryptionContext BucketKeyEnabled Size RequestCharged",
         "",
     ),
-    "PutObjectAcl": (
-        "PUT key?acl",
-        "ACL AccessControlPolicy:{$grantlist Owner:$person} !Bucket ContentMD5 ChecksumAlgorithm GrantFullControl GrantRead"
-        " GrantReadACP GrantWrite"
-        f" GrantWriteACP !Key RequestPayer VersionId {_OWNER}",
-        "RequestCharged",
-        "",
-    ),
+    "PutObjectAcl": ("PUT key?acl", f"{_ACCESS} !Key RequestPayer VersionId {_OWNER}", "RequestCharged", ""),
     "PutObjectTagging": (
         "PUT key?tagging",
         f"!Bucket !Key VersionId ContentMD5 ChecksumAlgorithm !Tagging:{{!$tags}} {_OWNER} RequestPayer",

@@ -58,6 +58,11 @@ class Operation:
         self.streams = self.document_member is not None and self.document_member.type == "stream"
 
 
+def structure(text):
+    """The structure that is written so."""
+    return _read(text, {})
+
+
 def _places(table):
     return {name: place for name, _, place in (line.partition(" ") for line in table.strip().splitlines())}
 
@@ -192,7 +197,7 @@ def _content(value, type, pieces):
                 for item in one:
                     _element(item, member.type.type, member.wire, pieces)
             elif name == "Grantee":
-                kind = _escaped(one["Type"])
+                kind = escaped(one["Type"])
                 pieces.append(f'<Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="{kind}">')
                 _content({key: text for key, text in one.items() if key != "Type"}, member.type, pieces)
                 pieces.append("</Grantee>")
@@ -204,7 +209,7 @@ def _content(value, type, pieces):
     elif type == "timestamp":
         pieces.append(written(value, "date"))
     else:
-        pieces.append(_escaped(written(value, type)))
+        pieces.append(escaped(written(value, type)))
 
 
 def _element(value, type, name, pieces):
@@ -213,7 +218,8 @@ def _element(value, type, name, pieces):
     pieces.append(f"</{name}>")
 
 
-def _escaped(text):
+def escaped(text):
+    """`text` as XML has it."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     return text.replace("\r", "&#xD;").replace("\n", "&#xA;")
 

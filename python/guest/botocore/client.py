@@ -64,10 +64,10 @@ class ServiceId(str):
 class ServiceModel:
     """What a client's service is called."""
 
-    api_version = _s3.API_VERSION
-    service_name = signing_name = endpoint_prefix = "s3"
-    service_id = ServiceId("S3")
-    operation_names = list(_s3.OPERATIONS)
+    def __init__(self, service_name, service_id, api_version, operation_names):
+        self.service_name = self.signing_name = self.endpoint_prefix = service_name
+        self.service_id, self.api_version = ServiceId(service_id), api_version
+        self.operation_names = list(operation_names)
 
     def __repr__(self):
         return f"ServiceModel({self.service_name})"
@@ -88,15 +88,15 @@ class ClientMeta:
     """What a client knows about itself."""
 
     partition = "aws"
-    service_model = ServiceModel()
     events = Events()
 
-    def __init__(self, region_name, endpoint_url, config):
+    def __init__(self, service_model, region_name, endpoint_url, config):
+        self.service_model = service_model
         self.region_name, self.endpoint_url, self.config = region_name, endpoint_url, config
 
     @property
     def method_to_api_mapping(self):
-        return {snake(name): name for name in _s3.OPERATIONS}
+        return {snake(name): name for name in self.service_model.operation_names}
 
 
 class Exceptions:
@@ -104,26 +104,27 @@ class Exceptions:
 
     ClientError = ClientError
 
-    def __init__(self):
-        self._classes = {}
+    def __init__(self, codes):
+        self._codes = codes
 
     def from_code(self, code):
         """The class of errors with this code."""
-        return getattr(self, code) if code in _s3.ERRORS.split() else ClientError
+        return getattr(self, code) if code in self._codes.split() else ClientError
 
     def __getattr__(self, name):
-        codes = _s3.ERRORS.split()
+        codes = self._codes.split()
         if name not in codes:
             raise AttributeError(f"{self!r} object has no attribute {name}. Valid exceptions are: {', '.join(codes)}")
         made = type(name, (ClientError,), {"__module__": "botocore.errorfactory"})
         return self.__dict__.setdefault(name, made)
 
     def __dir__(self):
-        return ["ClientError", "from_code", *_s3.ERRORS.split()]
+        return ["ClientError", "from_code", *self._codes.split()]
 
 
 # One for all clients, as their classes are.
-_EXCEPTIONS = Exceptions()
+_EXCEPTIONS = Exceptions(_s3.ERRORS)
+_MODEL = ServiceModel("s3", "S3", _s3.API_VERSION, _s3.OPERATIONS)
 _operations = {}
 
 
@@ -227,22 +228,29 @@ def quoted_value(text):
 class BaseClient:
     """What all clients have."""
 
-    def __init__(self, meta):
+    # How its service says that something is not granted; by operation, how its pages are gone through; by name, what is waited for.
+    _denied, _pages, _waiters = "AccessDeniedException", {}, {}
+
+    def __init__(self, meta, exceptions):
         self.meta = meta
-        self.exceptions = _EXCEPTIONS
+        self.exceptions = exceptions
         self._real = None
 
     def __getattr__(self, name):
         """An operation that this client does not have: the real one's, if the function brings it."""
         if name.startswith("_"):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(self._theirs("operation", name), name)
+
+    def _theirs(self, kind, name):
+        """The real client, for something that this one does not have."""
         from botocore import _real
 
         if self._real is None:
-            self._real = _real.client(
-                f"the operation s3.{name}", "s3", region_name=self.meta.region_name, endpoint_url=self.meta.endpoint_url
-            )
-        return getattr(self._real, name)
+            service = self.meta.service_model.service_name
+            what = f"the {kind} {service}.{name}"
+            self._real = _real.client(what, service, region_name=self.meta.region_name, config=self.meta.config)
+        return self._real
 
     def __dir__(self):
         return [name for name in super().__dir__() if name != "_real"]
@@ -252,30 +260,228 @@ class BaseClient:
 
     def can_paginate(self, operation_name):
         """Whether there is a paginator for this method."""
-        return _api_name(operation_name) in _s3.PAGES
+        name = self.meta.method_to_api_mapping.get(operation_name)
+        return name in self._pages if name else self._theirs_if_there("can_paginate", operation_name) or False
 
     def get_paginator(self, operation_name):
         """Goes through all pages of a list."""
-        if not self.can_paginate(operation_name):
+        name = self.meta.method_to_api_mapping.get(operation_name)
+        if name in self._pages:
+            from botocore.paginate import Paginator
+
+            return Paginator(getattr(self, operation_name), *self._pages[name])
+        found = None if name else self._theirs_if_there("get_paginator", operation_name)
+        if found is None:
             from botocore.exceptions import OperationNotPageableError
 
             raise OperationNotPageableError(operation_name=operation_name)
-        from botocore.paginate import Paginator
-
-        return Paginator(getattr(self, operation_name), *_s3.PAGES[_api_name(operation_name)])
+        return found
 
     @property
     def waiter_names(self):
-        return [snake(name) for name in _s3.WAITERS]
+        return [snake(name) for name in self._waiters]
 
     def get_waiter(self, waiter_name):
         """Waits until something is there, or gone."""
-        from botocore.waiter import Waiter
-
-        for name, (operation, states) in _s3.WAITERS.items():
+        for name, (operation, states) in self._waiters.items():
             if waiter_name == snake(name):
+                from botocore.waiter import Waiter
+
                 return Waiter(name, getattr(self, snake(operation)), states)
-        raise ValueError(f"Waiter does not exist: {waiter_name}")
+        found = self._theirs_if_there("get_waiter", waiter_name)
+        if found is None:
+            raise ValueError(f"Waiter does not exist: {waiter_name}")
+        return found
+
+    def _theirs_if_there(self, method, name):
+        from botocore import _real
+
+        return getattr(self._theirs(method, name), method)(name) if _real.is_there() else None
+
+    def _failure(self, failure, operation_name):
+        """What botocore would raise where the backend had no answer."""
+        from botocore import exceptions
+
+        if failure.kind == "denied":
+            response = {"Error": {"Code": self._denied, "Message": failure.message}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+            return self.exceptions.from_code(self._denied)(response, operation_name)
+        made = {
+            "unavailable": exceptions.EndpointConnectionError,
+            "busy": exceptions.EndpointConnectionError,
+            "timeout": exceptions.ReadTimeoutError,
+            "broken": exceptions.ConnectionClosedError,
+        }.get(failure.kind, exceptions.HTTPClientError)
+        return made(endpoint_url=self.meta.endpoint_url, error=failure.message)
+
+
+def backend():
+    # Late: a function that never calls does without, and tests put theirs in its place.
+    from millpond import backend
+
+    return backend
+
+
+def attempts_of(config):
+    retries = config.retries or {}
+    if "total_max_attempts" in retries:
+        return retries["total_max_attempts"]
+    if "max_attempts" in retries:
+        return retries["max_attempts"] + 1
+    mode = retries.get("mode") or os.environ.get("AWS_RETRY_MODE")
+    return int(os.environ.get("AWS_MAX_ATTEMPTS", _ATTEMPTS.get(mode, 3)))
+
+
+def pause(attempt):
+    # `random` would cost more to import than all of this.
+    jitter = os.urandom(1)[0] / 256
+    time.sleep(min(_BACKOFF * 2**attempt, _BACKOFF_MAX) * (0.5 + jitter / 2))
+
+
+def _api_name(method_name):
+    return next((name for name in _s3.OPERATIONS if snake(name) == method_name), None)
+
+
+def _copy_source(source):
+    if isinstance(source, dict):
+        try:
+            bucket, key, version = source["Bucket"], source["Key"], source.get("VersionId")
+        except KeyError as error:
+            raise ParamValidationError(report=f"Missing required parameter: {error}") from None
+        path = f"{bucket}/object/{key}" if _ARN.search(bucket) else f"{bucket}/{key}"
+        return quoted(path) + (f"?versionId={version}" if version is not None else "")
+    if isinstance(source, str):
+        path, mark, version = source.partition("?versionId=")
+        return quoted(path) + mark + version
+    return source
+
+
+def _check_metadata(metadata):
+    if not isinstance(metadata, dict):
+        return
+    for key, value in metadata.items():
+        try:
+            key.encode("ascii")
+            value.encode("ascii")
+        except UnicodeEncodeError:
+            what = f'Non ascii characters found in S3 metadata for key "{key}", value: "{value}".  '
+            report = f"{what}\nS3 metadata can only contain ASCII characters. "
+            raise ParamValidationError(report=report) from None
+
+
+def _hash_key(params, prefix):
+    from base64 import b64encode
+    from hashlib import md5
+
+    key = params[prefix + "Key"]
+    key = key.encode() if isinstance(key, str) else key
+    params[prefix + "Key"] = b64encode(key).decode()
+    params[prefix + "KeyMD5"] = b64encode(md5(key, usedforsecurity=False).digest()).decode()
+
+
+def document_of(body):
+    """The document that an answer is; `None` if it is none."""
+    try:
+        return json.loads(body) if body else None
+    except ValueError:
+        return None
+
+
+def _code(body):
+    found = document_of(body)
+    return found.get("Code") if isinstance(found, dict) else None
+
+
+def _answer(operation, status, headers, body):
+    """The output, or the error, that an answer stands for."""
+    about = {}
+    if "x-amz-request-id" in headers:
+        about = {"RequestId": headers["x-amz-request-id"], "HostId": headers.get("x-amz-id-2", "")}
+    if status >= 300:
+        found = document_of(body)
+        if isinstance(found, dict) and "Code" in found:
+            error = {name: text if text != "" else None for name, text in found.items() if name not in ("RequestId", "HostId")}
+            return {"Error": error, "ResponseMetadata": about}
+        error = {"Code": str(status), "Message": _STATUSES.get(status, "")}
+        return {"Error": error, "ResponseMetadata": {"RequestId": "", "HostId": ""} | about}
+    return {"ResponseMetadata": about} | _output(operation, headers, body)
+
+
+def _output(operation, headers, body):
+    output = {}
+    for member in operation.fields:
+        name = member.name
+        if member.type == "map":
+            output[name] = {field[len(member.field) :]: text for field, text in headers.items() if field.startswith(member.field)}
+        elif member.field in headers:
+            if name == "Expires":
+                output["ExpiresString"] = headers["expires"]
+            try:
+                output[name] = _shapes.read(headers[member.field], member.type)
+            except ValueError:
+                if name != "Expires":
+                    raise
+    member = operation.document_member
+    if member is None:
+        if operation.document:
+            output |= _shapes.read(document_of(body), operation.document)
+    elif member.type == "stream":
+        from botocore.response import Raw, StreamingBody
+
+        output[member.name] = StreamingBody(Raw(body, backend().Failed), headers.get("content-length"))
+    elif member.type == "text":
+        output[member.name] = body.decode()
+    elif member.type == "string":
+        output[member.name] = document_of(body) or None
+    else:
+        output[member.name] = _shapes.read(document_of(body), member.type)
+    return output
+
+
+def _checksum_of(headers):
+    """Which checksum came with an object: one of all its bytes, not of its parts."""
+    for name in ("crc32", "sha256", "sha1"):
+        if "-" not in headers.get(f"x-amz-checksum-{name}", "-"):
+            return {"ChecksumAlgorithm": name}
+    return {}
+
+
+def _decode(answer, names, lists):
+    for name in names.split():
+        if name in answer:
+            answer[name] = unquoted(answer[name])
+    for name, key in lists.items():
+        for one in answer.get(name, ()):
+            one[key] = unquoted(one[key])
+
+
+def _method(name):
+    method_name = snake(name)
+
+    def call(self, *args, **kwargs):
+        if args:
+            raise TypeError(f"{method_name}() only accepts keyword arguments.")
+        return self._make_api_call(name, kwargs)
+
+    call.__name__ = method_name
+    call.__qualname__ = f"S3.{method_name}"
+    return call
+
+
+def _transfer(name):
+    def call(self, *args, **kwargs):
+        from boto3.s3 import inject
+
+        return getattr(inject, name)(self, *args, **kwargs)
+
+    call.__name__ = name
+    call.__qualname__ = f"S3.{name}"
+    return call
+
+
+class S3(BaseClient):
+    """The client of S3: a method for each operation of `_s3`, and the managed transfers."""
+
+    _denied, _pages, _waiters = "AccessDenied", _s3.PAGES, _s3.WAITERS
 
     def generate_presigned_url(self, ClientMethod, Params=None, ExpiresIn=3600, HttpMethod=None):
         """A URL with which anybody may do this once the backend has signed it."""
@@ -289,10 +495,10 @@ class BaseClient:
         request = Request(operation, params, Config(request_checksum_calculation="when_required"))
         fields = [field for field in request.fields if not field[0].startswith("x-millpond-")]
         fields.append(("x-millpond-presign", str(ExpiresIn)))
-        backend = _backend()
+        carrier = backend()
         try:
-            return backend.call("s3", HttpMethod or request.method, request.target, fields).read().decode()
-        except backend.Failed as failure:
+            return carrier.call("s3", HttpMethod or request.method, request.target, fields).read().decode()
+        except carrier.Failed as failure:
             raise self._failure(failure, name) from failure
 
     def generate_presigned_post(self, *_args, **_kwargs):
@@ -346,13 +552,13 @@ class BaseClient:
 
     def _sent(self, operation, request):
         """Status, header fields and body of the answer; how often it was tried again, and whether that was all it may be."""
-        backend, attempt, most = _backend(), 0, _attempts(self.meta.config)
+        carrier, attempt, most = backend(), 0, attempts_of(self.meta.config)
         # What may have been done is not done again, unless that does no harm.
         is_harmless = request.method != "POST" or operation.name == "DeleteObjects"
         while True:
             is_last = attempt + 1 >= most
             try:
-                reply = backend.call("s3", request.method, request.target, request.fields, request.body, request.length)
+                reply = carrier.call("s3", request.method, request.target, request.fields, request.body, request.length)
                 headers, status = dict(reply.headers), reply.status
                 if operation.streams and status < 300:
                     return status, headers, reply, attempt, False
@@ -363,195 +569,12 @@ class BaseClient:
                 fails = status in _RETRIED_STATUSES or (status >= 400 and _code(body) in _RETRIED_CODES)
                 if not fails or is_last or not (is_harmless or status == 503) or not request.rewind():
                     return status, headers, body, attempt, fails and is_last
-            except backend.Failed as failure:
+            except carrier.Failed as failure:
                 retried = _RETRIED_FAILURES if is_harmless else _UNDONE_FAILURES
                 if failure.kind not in retried or is_last or not request.rewind():
                     raise self._failure(failure, operation.name) from failure
-            _pause(attempt)
+            pause(attempt)
             attempt += 1
-
-    def _failure(self, failure, operation_name):
-        """What botocore would raise where the backend had no answer."""
-        from botocore import exceptions
-
-        if failure.kind == "denied":
-            response = {"Error": {"Code": "AccessDenied", "Message": failure.message}, "ResponseMetadata": {"HTTPStatusCode": 403}}
-            return self.exceptions.AccessDenied(response, operation_name)
-        made = {
-            "unavailable": exceptions.EndpointConnectionError,
-            "busy": exceptions.EndpointConnectionError,
-            "timeout": exceptions.ReadTimeoutError,
-            "broken": exceptions.ConnectionClosedError,
-        }.get(failure.kind, exceptions.HTTPClientError)
-        return made(endpoint_url=self.meta.endpoint_url, error=failure.message)
-
-
-def _backend():
-    # Late: a function that never calls does without, and tests put theirs in its place.
-    from millpond import backend
-
-    return backend
-
-
-def _attempts(config):
-    retries = config.retries or {}
-    if "total_max_attempts" in retries:
-        return retries["total_max_attempts"]
-    if "max_attempts" in retries:
-        return retries["max_attempts"] + 1
-    mode = retries.get("mode") or os.environ.get("AWS_RETRY_MODE")
-    return int(os.environ.get("AWS_MAX_ATTEMPTS", _ATTEMPTS.get(mode, 3)))
-
-
-def _pause(attempt):
-    # `random` would cost more to import than all of this.
-    jitter = os.urandom(1)[0] / 256
-    time.sleep(min(_BACKOFF * 2**attempt, _BACKOFF_MAX) * (0.5 + jitter / 2))
-
-
-def _api_name(method_name):
-    return next((name for name in _s3.OPERATIONS if snake(name) == method_name), None)
-
-
-def _copy_source(source):
-    if isinstance(source, dict):
-        try:
-            bucket, key, version = source["Bucket"], source["Key"], source.get("VersionId")
-        except KeyError as error:
-            raise ParamValidationError(report=f"Missing required parameter: {error}") from None
-        path = f"{bucket}/object/{key}" if _ARN.search(bucket) else f"{bucket}/{key}"
-        return quoted(path) + (f"?versionId={version}" if version is not None else "")
-    if isinstance(source, str):
-        path, mark, version = source.partition("?versionId=")
-        return quoted(path) + mark + version
-    return source
-
-
-def _check_metadata(metadata):
-    if not isinstance(metadata, dict):
-        return
-    for key, value in metadata.items():
-        try:
-            key.encode("ascii")
-            value.encode("ascii")
-        except UnicodeEncodeError:
-            what = f'Non ascii characters found in S3 metadata for key "{key}", value: "{value}".  '
-            report = f"{what}\nS3 metadata can only contain ASCII characters. "
-            raise ParamValidationError(report=report) from None
-
-
-def _hash_key(params, prefix):
-    from base64 import b64encode
-    from hashlib import md5
-
-    key = params[prefix + "Key"]
-    key = key.encode() if isinstance(key, str) else key
-    params[prefix + "Key"] = b64encode(key).decode()
-    params[prefix + "KeyMD5"] = b64encode(md5(key, usedforsecurity=False).digest()).decode()
-
-
-def _document(body):
-    """The document that an answer is; `None` if it is none."""
-    try:
-        return json.loads(body) if body else None
-    except ValueError:
-        return None
-
-
-def _code(body):
-    found = _document(body)
-    return found.get("Code") if isinstance(found, dict) else None
-
-
-def _answer(operation, status, headers, body):
-    """The output, or the error, that an answer stands for."""
-    about = {}
-    if "x-amz-request-id" in headers:
-        about = {"RequestId": headers["x-amz-request-id"], "HostId": headers.get("x-amz-id-2", "")}
-    if status >= 300:
-        found = _document(body)
-        if isinstance(found, dict) and "Code" in found:
-            error = {name: text if text != "" else None for name, text in found.items() if name not in ("RequestId", "HostId")}
-            return {"Error": error, "ResponseMetadata": about}
-        error = {"Code": str(status), "Message": _STATUSES.get(status, "")}
-        return {"Error": error, "ResponseMetadata": {"RequestId": "", "HostId": ""} | about}
-    return {"ResponseMetadata": about} | _output(operation, headers, body)
-
-
-def _output(operation, headers, body):
-    output = {}
-    for member in operation.fields:
-        name = member.name
-        if member.type == "map":
-            output[name] = {field[len(member.field) :]: text for field, text in headers.items() if field.startswith(member.field)}
-        elif member.field in headers:
-            if name == "Expires":
-                output["ExpiresString"] = headers["expires"]
-            try:
-                output[name] = _shapes.read(headers[member.field], member.type)
-            except ValueError:
-                if name != "Expires":
-                    raise
-    member = operation.document_member
-    if member is None:
-        if operation.document:
-            output |= _shapes.read(_document(body), operation.document)
-    elif member.type == "stream":
-        from botocore.response import Raw, StreamingBody
-
-        output[member.name] = StreamingBody(Raw(body, _backend().Failed), headers.get("content-length"))
-    elif member.type == "text":
-        output[member.name] = body.decode()
-    elif member.type == "string":
-        output[member.name] = _document(body) or None
-    else:
-        output[member.name] = _shapes.read(_document(body), member.type)
-    return output
-
-
-def _checksum_of(headers):
-    """Which checksum came with an object: one of all its bytes, not of its parts."""
-    for name in ("crc32", "sha256", "sha1"):
-        if "-" not in headers.get(f"x-amz-checksum-{name}", "-"):
-            return {"ChecksumAlgorithm": name}
-    return {}
-
-
-def _decode(answer, names, lists):
-    for name in names.split():
-        if name in answer:
-            answer[name] = unquoted(answer[name])
-    for name, key in lists.items():
-        for one in answer.get(name, ()):
-            one[key] = unquoted(one[key])
-
-
-def _method(name):
-    method_name = snake(name)
-
-    def call(self, *args, **kwargs):
-        if args:
-            raise TypeError(f"{method_name}() only accepts keyword arguments.")
-        return self._make_api_call(name, kwargs)
-
-    call.__name__ = method_name
-    call.__qualname__ = f"S3.{method_name}"
-    return call
-
-
-def _transfer(name):
-    def call(self, *args, **kwargs):
-        from boto3.s3 import inject
-
-        return getattr(inject, name)(self, *args, **kwargs)
-
-    call.__name__ = name
-    call.__qualname__ = f"S3.{name}"
-    return call
-
-
-class S3(BaseClient):
-    """The client of S3: a method for each operation of `_s3`, and the managed transfers."""
 
 
 for _name in _s3.OPERATIONS:
@@ -565,6 +588,11 @@ def endpoint_of(region):
     return "https://s3.amazonaws.com" if region == "us-east-1" else f"https://s3.{region}.amazonaws.com"
 
 
+def region_of(region_name, config):
+    """The region that is meant if this is all that was said."""
+    return region_name or config.region_name or os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or "us-east-1"
+
+
 def make_s3(region_name, endpoint_url, config):
     """A client of S3."""
     # A function makes its client where its module is imported, once: what each request would have to load is to be there by then.
@@ -574,7 +602,7 @@ def make_s3(region_name, endpoint_url, config):
     for name in _s3.COMMON:
         operation_of(name)
     config = config or Config()
-    region = region_name or config.region_name or os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or "us-east-1"
+    region = region_of(region_name, config)
     endpoint_url = endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or endpoint_of(region)
     defaults = Config(
         region_name=region,
@@ -583,8 +611,15 @@ def make_s3(region_name, endpoint_url, config):
         request_checksum_calculation=os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported").lower(),
         response_checksum_validation=os.environ.get("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_supported").lower(),
     )
-    return S3(ClientMeta(region, endpoint_url, defaults.merge(config).merge(Config(region_name=region))))
+    return S3(ClientMeta(_MODEL, region, endpoint_url, defaults.merge(config).merge(Config(region_name=region))), _EXCEPTIONS)
+
+
+def make_lambda(region_name, endpoint_url, config):
+    """A client of Lambda."""
+    from botocore import _lambda
+
+    return _lambda.make(region_name, endpoint_url, config)
 
 
 # Makers of clients by service; what is not here is the real boto3's.
-SERVICES = {"s3": make_s3}
+SERVICES = {"s3": make_s3, "lambda": make_lambda}

@@ -107,13 +107,33 @@ def _other(value):
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
+class ClientContext:
+    """What a caller says of itself: a dictionary `custom`, `env` and `client`, as the mobile SDK has them."""
+
+    __slots__ = ("client", "custom", "env")
+
+    def __init__(self, document):
+        self.custom, self.env, self.client = document.get("custom"), document.get("env"), document.get("client")
+
+    @classmethod
+    def read(cls, text):
+        """What `text`, Base64 of JSON, says; `None` if it says nothing."""
+        from binascii import a2b_base64
+
+        try:
+            document = json.loads(a2b_base64(text))
+        except ValueError:
+            return None
+        return cls(document) if isinstance(document, dict) else None
+
+
 class Context:
     """The context of one invocation, as in Lambda."""
 
     identity = None
-    client_context = None
 
-    def __init__(self, aws_request_id, deadline, invoked_function_arn):
+    def __init__(self, aws_request_id, deadline, invoked_function_arn, client_context=None):
+        self.client_context = client_context
         self.aws_request_id = aws_request_id
         self.invoked_function_arn = invoked_function_arn
         self.function_name = os.environ.get("AWS_LAMBDA_FUNCTION_NAME")

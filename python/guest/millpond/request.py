@@ -79,7 +79,9 @@ def _serve(socket, handler, log):
     if "trace" in about:
         os.environ["_X_AMZN_TRACE_ID"] = about["trace"]
     handlers.installed_logging(about["aws_request_id"])
-    context = handlers.Context(about["aws_request_id"], about["deadline"], about["invoked_function_arn"])
+    client = about.get("client_context")
+    client = client and handlers.ClientContext.read(client)
+    context = handlers.Context(about["aws_request_id"], about["deadline"], about["invoked_function_arn"], client)
     try:
         try:
             event = handlers.event_of(event)

@@ -31,6 +31,7 @@ fn grant(http: Vec<HttpGrant>) -> Grant {
         protocol: Protocol::Cgi,
         http,
         s3: Vec::new(),
+        functions: Vec::new(),
     }
 }
 

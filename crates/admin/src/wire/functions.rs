@@ -249,6 +249,9 @@ pub struct Settings {
         skip_serializing_if = "BTreeSet::is_empty"
     )]
     pub clear_text: BTreeSet<String>,
+    /// Functions that it may invoke, as the manifest has them.
+    #[serde(default, rename = "grants.lambda", skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
 }
 
 /// Which version to go back to.
@@ -343,6 +346,7 @@ impl From<&registry::Settings> for Settings {
                 })
                 .collect(),
             clear_text: settings.clear_text.clone(),
+            functions: settings.functions.iter().map(ToString::to_string).collect(),
         }
     }
 }

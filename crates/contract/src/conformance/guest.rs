@@ -51,6 +51,7 @@ pub fn grant() -> Grant {
         },
         http: Vec::new(),
         s3: Vec::new(),
+        functions: Vec::new(),
     }
 }
 

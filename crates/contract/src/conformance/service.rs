@@ -87,6 +87,7 @@ fn grant(open: impl FnOnce(&mut Grant)) -> Grant {
         protocol: Protocol::Cgi,
         http: Vec::new(),
         s3: Vec::new(),
+        functions: Vec::new(),
     };
     open(&mut grant);
     grant

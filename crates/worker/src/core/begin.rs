@@ -82,7 +82,7 @@ impl<F: Front> Core<F> {
         };
         let Invocation {
             target,
-            head,
+            mut head,
             body,
             streams,
             arrived,
@@ -93,6 +93,8 @@ impl<F: Front> Core<F> {
             cold,
             cut,
         } = *invocation;
+        // Requests that it makes of other functions are not to outlive it.
+        head.until = Some(expires);
         let (id, request_bytes) = (head.id, length(&body));
         let slot = Slot::new(streams, cut.clone());
         let response = Box::new(Sink::new(slot.clone(), target.clone(), id, log_tail));
@@ -151,6 +153,7 @@ impl<F: Front> Core<F> {
             id,
             job,
             expires,
+            limit: expires.saturating_duration_since(arrived),
             since: now,
             queue: now.saturating_duration_since(arrived),
             cpu: Duration::ZERO,

@@ -140,7 +140,7 @@ impl<F: Front> Core<F> {
                 now,
             );
         }
-        let limit = invocation.target.grant.limits.timeout;
+        let limit = invocation.expires().saturating_duration_since(invocation.arrived);
         self.refuse(invocation, Failure::Fault(Fault::Timeout { limit }), now);
     }
 

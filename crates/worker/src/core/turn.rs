@@ -66,7 +66,7 @@ impl<F: Front> Core<F> {
             Step::Done(usage) => self.end(live, usage, Ok(()), end),
             Step::Fault(fault, usage) => self.end(live, usage, Err(fault), end),
             Step::Preempted | Step::Waiting { .. } if live.expires <= end => {
-                let limit = live.target.grant.limits.timeout;
+                let limit = live.limit;
                 let usage = live.sandbox.usage();
                 self.end(live, usage, Err(Fault::Timeout { limit }), end);
             }

@@ -562,6 +562,7 @@ impl Functions {
                 },
                 http: Vec::new(),
                 s3: Vec::new(),
+                functions: Vec::new(),
             }),
             services: None,
             tenancy: None,

@@ -74,7 +74,7 @@ class Bucket(base.ServiceResource):
 
     @classmethod
     def shape(cls):
-        return ["CreationDate", "BucketRegion", "BucketArn"]
+        return _items("ListBuckets", "Buckets")
 
     def load(self):
         """Looks for it in the list of buckets; one that is not there has nothing."""
