@@ -287,7 +287,7 @@ impl Family<'_> {
         {
             self.kill(process);
         }
-        while self.is_ready && self.coming.len() + self.waiting.len() < wanted {
+        while self.is_ready && self.ending.is_none() && self.coming.len() + self.waiting.len() < wanted {
             self.ask_for_one(FORK)?;
         }
         Ok(())
@@ -296,9 +296,14 @@ impl Family<'_> {
     fn ask_for_one(&mut self, word: &[u8]) -> Finished {
         let (ours, theirs) = pair().map_err(failed("a zygote has no socket for a guest"))?;
         sockopt::set_socket_passcred(&ours, true).map_err(failed("a zygote cannot tell its guests"))?;
-        wire::send(&self.control, &[word], &[theirs.as_fd()])
-            .map_err(failed("its interpreter takes no orders"))?;
-        self.coming.push_back(ours);
+        match wire::send(&self.control, &[word], &[theirs.as_fd()]) {
+            // Guests that serve a request go on.
+            Err(Errno::PIPE | Errno::CONNRESET) => self.await_its_end(),
+            other => {
+                other.map_err(failed("its interpreter takes no orders"))?;
+                self.coming.push_back(ours);
+            }
+        }
         Ok(())
     }
 
