@@ -358,12 +358,6 @@ def test_it_reaches_nothing(node):
     assert allowed == {}, allowed
 
 
-def test_a_module_that_starts_threads_is_told_so(node):
-    code = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\ndef handler(event, context):\n    return 1"
-    app = node.deploy("python-threads", {"f": function(code)})
-    assert "has started 1 threads" in app.call("f", b"{}").problem(502, "function-trap")["detail"]
-
-
 def test_calls_that_no_program_makes_are_its_end(node):
     for number in (165, 101, 308, 272, 321):  # mount, ptrace, setns, unshare, bpf
         code = f"import ctypes\ndef handler(event, context):\n    return ctypes.CDLL(None).syscall({number}, 0, 0, 0, 0, 0)"
@@ -432,3 +426,28 @@ def _read(path):
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def test_packages_that_no_version_has_are_removed(make_node):
+    node = make_node()
+    packages = lambda: {path.name for path in (node.data / "packages").iterdir()} if (node.data / "packages").is_dir() else set()
+    deploy = lambda name, text: node.deploy(name, {"f": function(f"def handler(event, context):\n    return {text!r}")})
+    app, other = deploy("packages", "a"), deploy("packages-other", "b")
+    assert (app.call("f", b"{}").document, other.call("f", b"{}").document) == ("a", "b")
+    both = packages()
+    assert len(both) == 2
+    assert node.control("DELETE", "/v1/functions/packages.f").status in (200, 204)
+    # A core lets go of what it knew with its next request.
+    eventually(lambda: other.call("f", b"{}").document == "b" and len(packages()) == 1, "the package of a function that is no more is removed")
+    [left] = packages()
+    node.stop()
+    (node.data / "packages" / ("0" * 64)).mkdir()
+    node.start()
+    assert packages() == {left}
+    assert node.request("POST", other.path("f"), b"{}").document == "b"
+
+
+def test_boot_is_told(node):
+    app = node.deploy("python-boot", {"f": function("def handler(event, context):\n    return 1")})
+    app.call("f", b"{}")
+    assert all(app.call("f", b"{}").timing["boot"] > 0 for _ in range(5))

@@ -279,14 +279,14 @@ impl Cell {
     }
 
     /// In the zygote of an interpreter, before that is forked: has all that it forks from now on be in a process namespace of their own. The first
-    /// process there does nothing but to end with this zygote, and they with it.
-    pub fn settle(&self) -> io::Result<()> {
+    /// process there does nothing but to end with this zygote, and they with it: its number.
+    pub fn settle(&self) -> io::Result<libc::pid_t> {
         namespace::unshare(libc::CLONE_NEWPID)?;
         // SAFETY: this process has one thread, so the child has no lock that another would have to give back.
         let first = unsafe { libc::fork() };
         check(first.into())?;
         if first > 0 {
-            return Ok(());
+            return Ok(first);
         }
         let _ = namespace::die_with_parent();
         if self.check_zygote().is_ok() && capability::drop_now().is_ok() {

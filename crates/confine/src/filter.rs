@@ -301,8 +301,12 @@ pub(crate) fn interpreter(own: libc::c_int) -> io::Result<Vec<sock_filter>> {
         options
             .extend([PR_GET_TID_ADDRESS, libc::PR_SET_PDEATHSIG as u64].map(|option| vec![equal(0, option)]));
     }
-    let stricter = vec![equal(0, libc::SECCOMP_SET_MODE_FILTER.into()), equal(1, 0)];
-    rules.insert(libc::SYS_seccomp, Rule::If(vec![stricter]));
+    // For this thread, and for all of them.
+    let stricter = [0, libc::SECCOMP_FILTER_FLAG_TSYNC].map(|flags| {
+        let filter = libc::SECCOMP_SET_MODE_FILTER;
+        vec![equal(0, filter.into()), equal(1, flags)]
+    });
+    rules.insert(libc::SYS_seccomp, Rule::If(stricter.into()));
     bpf::program(&rules, Answer::Refuse(libc::EPERM))
 }
 

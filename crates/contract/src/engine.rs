@@ -110,6 +110,19 @@ pub trait Engine: Send + Sync {
     /// Asks the sandbox that runs on this core, if any, to return [`Step::Preempted`] soon. Called from any thread; may
     /// be late, may be spurious.
     fn preempt(&self, core: CoreId);
+
+    /// Of artefacts that are the code itself: gives up what it keeps on disk for code that is not `used` any more, as soon as no image needs it.
+    /// What it gave up it makes again, if such an artefact is loaded after all. May block.
+    fn collect(&self, _used: &dyn Fn(Digest) -> bool) {}
+}
+
+/// What is expected of a version, by its usage history.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Demand {
+    /// Requests in a second, of late.
+    pub rate: f64,
+    /// A quarter of its requests come no later than this after the one before. None if too few are known.
+    pub gap: Option<Duration>,
 }
 
 /// Code that is ready to run.
@@ -127,6 +140,15 @@ pub trait Image: Send + Sync {
     /// Whether its code can be a pure function ([`crate::Protocol::Pure`]).
     fn is_pure(&self) -> bool {
         false
+    }
+
+    /// What is expected of versions with this very grant, told every second or so: what takes time to make can be made ahead of need, and given
+    /// up when there is none.
+    fn expect(&self, _grant: &Arc<Grant>, _demand: Demand) {}
+
+    /// What sandboxes of versions with this very grant are made from, in a few words, once that is known and worth them.
+    fn origin(&self, _grant: &Arc<Grant>) -> Option<String> {
+        None
     }
 
     /// A fresh sandbox, in microseconds: nothing in it comes from an earlier request. The code has not begun to run.

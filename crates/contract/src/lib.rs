@@ -34,7 +34,8 @@ pub mod units;
 pub mod conformance;
 
 pub use engine::{
-    Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Until, Usage,
+    Artefact, Code, CodeKind, CoreId, Demand, Engine, Image, PrepareError, Sandbox, SpawnError, Step, Until,
+    Usage,
 };
 pub use fault::Fault;
 pub use grant::{

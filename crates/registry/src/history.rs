@@ -8,6 +8,7 @@
 //! A history is one record of the store, written at most once a minute and once at a shutdown in order. What a crash
 //! loses is what came since.
 
+use contract::Demand;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -248,6 +249,19 @@ impl Usage {
     pub(crate) fn ran(&self) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "of less than years")]
         ticks(self.kept.lock().counts.of(Series::Run).sum as f64)
+    }
+
+    /// What is to be expected of its requests.
+    pub(crate) fn demand(&self, now: Millis) -> Demand {
+        let mut kept = self.kept.lock();
+        self.take_up(&mut kept, now);
+        kept.history.age(now, true);
+        #[expect(clippy::cast_precision_loss, reason = "of less than years")]
+        let gap = kept.history.gap.quantile(0.25).map(|gap| ticks(gap as f64));
+        Demand {
+            rate: kept.history.rate().unwrap_or_default(),
+            gap,
+        }
     }
 
     /// Takes up what was recorded. Costs next to nothing if that is nothing.

@@ -384,6 +384,13 @@ impl Images {
         Ok(())
     }
 
+    /// Has engines give up what they keep on disk for code that no version uses.
+    pub(crate) fn collect_code(&self, used: &dyn Fn(Digest) -> bool) {
+        for kept in &self.kept {
+            kept.engine.collect(used);
+        }
+    }
+
     /// Removes what no version uses: artefacts of other fingerprints and pieces of other functions at once, code and
     /// artefacts once they are older than `age`.
     pub(crate) fn collect(
@@ -410,6 +417,7 @@ impl Images {
             }
         }
         self.collect_folders();
+        self.collect_code(&wanted);
         for entry in self.store.list(ARTEFACTS)? {
             if !self.kept.iter().any(|kept| kept.knows(&entry.key)) {
                 self.store.delete(&entry.key, Expect::At(entry.revision))?;

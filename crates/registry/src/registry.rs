@@ -532,6 +532,7 @@ impl Registry {
 
     /// Deletes the records of versions that are no more, and what compilers kept of functions that are no more. What fails here, the next start collects.
     fn forget(&self, application: &ApplicationId, before: Option<&Application>, after: &ApplicationRecord) {
+        let mut any = false;
         for (name, function) in before.iter().flat_map(|before| &before.functions) {
             let kept = after.functions.get(name).map(|function| &function.versions);
             let id = FunctionId {
@@ -548,6 +549,7 @@ impl Registry {
                 .keys()
                 .filter(|number| kept.is_none_or(|kept| !kept.contains(number)))
             {
+                any = true;
                 let version = record::version_key(application, name, *number);
                 let usage = record::usage_key(application, name, *number);
                 for key in [version, usage] {
@@ -556,6 +558,12 @@ impl Registry {
                     }
                 }
             }
+        }
+        if any {
+            let snapshot = self.snapshot();
+            let versions = functions(&snapshot).flat_map(|(_, _, function)| function.versions.values());
+            let used: BTreeSet<_> = versions.map(|version| version.code).collect();
+            self.images.collect_code(&|digest| used.contains(&digest));
         }
     }
 
@@ -711,6 +719,9 @@ impl Registry {
         for (application, name, function) in functions(&snapshot) {
             for version in function.versions.values() {
                 version.usage.learn(now);
+                if let Some(image) = version.loaded() {
+                    image.expect(&version.grant, version.usage.demand(now));
+                }
                 if function.is_aliased(version.number) {
                     self.ladder.consider(version);
                 }

@@ -168,7 +168,8 @@ impl Version {
                 engine: then,
                 state: self.better.state().unwrap_or(NextState::After(tiers.after)),
             });
-        Tier { engine, next }
+        let origin = self.loaded().and_then(|image| image.origin(&self.grant));
+        Tier { engine, origin, next }
     }
 
     /// What it is compiled from.

@@ -54,6 +54,8 @@ impl Default for Tiers {
 pub struct Tier {
     /// The engine; none if no image is ready.
     pub engine: Option<&'static str>,
+    /// What its sandboxes are made from, in the engine's words, once there is something to be said of that.
+    pub origin: Option<String>,
     /// What becomes of it, if the node chooses and another could take over.
     pub next: Option<Next>,
 }

@@ -1,7 +1,7 @@
 //! A sandbox of a function in Python: one request, and the process that was forked for it.
 //!
 //! What the process says comes on a socket of its own (`python/guest/millpond/request.py` has the words), so the answer is there before the
-//! process has ended; and when the answer is there, the process is ended.
+//! process has ended. It is ended after that, or, as `reuse` allows, is given the next request on the same socket.
 
 use crate::{
     files::{LOG, fixed, no_memory, pair, stream, trap},
@@ -64,6 +64,10 @@ struct Work {
 enum State {
     New(Option<Box<Work>>),
     Running(Id, Box<Work>),
+    /// Its request is answered.
+    Answered(Id, Box<Work>),
+    /// It has another request, which is not complete.
+    Renewed(Id, Box<Work>),
     Over,
 }
 
@@ -125,12 +129,10 @@ impl Call {
         place: Place,
     ) -> Self {
         let command = Command::new(grant.clone(), input);
-        let path = command.head().path();
-        let invoked = ["/function/", "/async-function/", "/2015-03-31/", "/2021-11-15/"];
         Self {
             state: State::New(None),
             answer: Answer::Collected(Vec::new()),
-            is_http: !invoked.iter().any(|begin| path.starts_with(begin)),
+            is_http: is_http(&command),
             begun: SystemTime::now(),
             command,
             usage: Usage::default(),
@@ -145,7 +147,8 @@ impl Call {
         }
     }
 
-    fn work(&mut self) -> rustix::io::Result<Work> {
+    /// The event, in a file if it is large, and what the process is told.
+    fn words(&mut self) -> rustix::io::Result<(Vec<u8>, Option<OwnedFd>)> {
         let body = self.command.body().take(usize::MAX);
         let event = match self.is_http {
             true => Bytes::from(lambda::http::event(self.command.head(), &body, self.begun)),
@@ -159,6 +162,11 @@ impl Call {
         if !in_file {
             words.extend_from_slice(&event);
         }
+        Ok((words, in_file.then(|| fixed(&event)).transpose()?))
+    }
+
+    fn work(&mut self) -> rustix::io::Result<Work> {
+        let (words, event) = self.words()?;
         let (answer, theirs) = pair()?;
         rustix::io::ioctl_fionbio(&answer, true)?;
         Ok(Work {
@@ -167,7 +175,7 @@ impl Call {
             theirs: Some(theirs),
             log: stream()?,
             logged: 0,
-            event: in_file.then(|| fixed(&event)).transpose()?,
+            event,
             words,
             group: None,
         })
@@ -244,6 +252,31 @@ impl Call {
                 Ok(None)
             }
         }
+    }
+
+    /// Gives the next request to a process that has served before.
+    fn begin_again(&mut self, waker: &Waker, id: Id, mut work: Box<Work>) -> Result<Option<Step>, Fault> {
+        if self.command.is_incomplete() {
+            match self.command.poll_complete(waker) {
+                Poll::Pending => {
+                    self.state = State::Renewed(id, work);
+                    return Ok(Some(Step::Waiting { until: None }));
+                }
+                Poll::Ready(complete) => complete?,
+            }
+        }
+        let (words, event) = self.words().map_err(no_memory)?;
+        (work.log, work.logged) = (stream().map_err(no_memory)?, 0);
+        let given: Vec<_> = [&work.log]
+            .into_iter()
+            .chain(&event)
+            .map(OwnedFd::as_fd)
+            .collect();
+        let sent = wire::send(&work.answer, &[b"0", &words], &given);
+        self.state = State::Running(id, work);
+        sent.map_err(|error| trap(&format!("its process takes no other request: {error}")))?;
+        self.usage.started = Some(Instant::now());
+        Ok(None)
     }
 
     fn order(&self, work: &Work, waker: &Waker) -> Ordered {
@@ -392,9 +425,17 @@ impl Call {
                     let heard = self.hear(&work.answer, waker);
                     work.logged = log(&mut self.command, &work.log, work.logged);
                     self.take_usage(&mut work, &standing);
-                    if let Ok(Heard::Answer) | Err(_) = heard {
+                    if let Ok(Heard::Answer) = heard {
+                        if let Some(group) = &mut work.group {
+                            group.begin();
+                        }
+                        self.zygote.rest(id);
+                        self.state = State::Answered(id, work);
+                        return Ok(Step::Done(self.usage));
+                    }
+                    if let Err(fault) = heard {
                         self.give_up(id, work.group.take());
-                        return heard.map(|_| Step::Done(self.usage));
+                        return Err(fault);
                     }
                     if let Ok(Heard::Some) = heard {
                         self.state = State::Running(id, work);
@@ -432,14 +473,19 @@ impl Call {
                         }
                     }
                 }
-                State::Over => return Err(trap("it was run after its end")),
+                State::Renewed(id, work) => {
+                    if let Some(step) = self.begin_again(waker, id, work)? {
+                        return Ok(step);
+                    }
+                }
+                State::Answered(..) | State::Over => return Err(trap("it was run after its end")),
             }
         }
     }
 
     fn take_usage(&mut self, work: &mut Work, standing: &Standing) {
         match standing {
-            Standing::Begun { at, .. } => self.usage.started = Some(*at),
+            Standing::Begun { at, .. } => self.usage.started = self.usage.started.or(Some(*at)),
             Standing::Ended { began, end } => {
                 self.usage.started = self.usage.started.or(*began);
                 self.usage.memory = end.memory;
@@ -490,11 +536,24 @@ impl Call {
     }
 
     fn abandon(&mut self) {
-        if let State::Running(id, mut work) = mem::replace(&mut self.state, State::Over) {
-            log(&mut self.command, &work.log, work.logged);
-            self.give_up(id, work.group.take());
+        match mem::replace(&mut self.state, State::Over) {
+            State::Running(id, mut work) => {
+                log(&mut self.command, &work.log, work.logged);
+                self.give_up(id, work.group.take());
+            }
+            State::Answered(id, mut work) | State::Renewed(id, mut work) => {
+                self.give_up(id, work.group.take());
+            }
+            State::New(_) | State::Over => {}
         }
     }
+}
+
+/// Whether a request is one of HTTP, and not an invocation.
+fn is_http(command: &Command) -> bool {
+    let path = command.head().path();
+    let invoked = ["/function/", "/async-function/", "/2015-03-31/", "/2021-11-15/"];
+    !invoked.iter().any(|begin| path.starts_with(begin))
 }
 
 impl Sandbox for Call {
@@ -510,6 +569,30 @@ impl Sandbox for Call {
 
     fn usage(&self) -> Usage {
         self.usage
+    }
+
+    fn renew(&mut self, input: Input) -> Result<(), Input> {
+        let (id, work) = match mem::replace(&mut self.state, State::Over) {
+            State::Answered(id, work) => (id, work),
+            other => {
+                self.state = other;
+                return Err(input);
+            }
+        };
+        // What it has said since its answer is no part of the next one.
+        let is_silent = wire::receive(&work.answer, &mut [0; 1]).err() == Some(Errno::AGAIN);
+        if !is_silent || !self.zygote.wake(id) {
+            self.state = State::Answered(id, work);
+            return Err(input);
+        }
+        self.command = Command::new(self.grant.clone(), input);
+        self.is_http = is_http(&self.command);
+        self.answer = Answer::Collected(Vec::new());
+        self.begun = SystemTime::now();
+        self.usage = Usage::default();
+        self.links = MOST_LINKS;
+        self.state = State::Renewed(id, work);
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     Options, SPAWNER,
     files::pair,
-    wire::{self, End, Id, News, Order},
+    wire::{self, End, Id, Imported, News, Order},
     zygote::Setup,
 };
 use confine::{Group, GroupLimits, Groups};
@@ -18,7 +18,7 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::Waker,
@@ -140,6 +140,10 @@ impl Host {
             _group: group,
             links,
             gone: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            started: Instant::now(),
+            imported: OnceLock::new(),
+            ahead: AtomicU32::new(1),
             used: AtomicU64::new(USES.fetch_add(1, Ordering::Relaxed)),
             state: Mutex::default(),
         });
@@ -225,6 +229,13 @@ impl Lease {
         self.group.iter().flat_map(Group::doors)
     }
 
+    /// Time is counted from here on.
+    pub(crate) fn begin(&mut self) {
+        if let Some(time) = self.group.as_mut().and_then(Group::time) {
+            self.before = time;
+        }
+    }
+
     /// Time on processors of all the guest's processes. `None` if this host does not count it.
     pub(crate) fn time(&mut self) -> Option<Duration> {
         Some(self.group.as_mut()?.time()?.saturating_sub(self.before))
@@ -299,6 +310,8 @@ pub(crate) struct Held {
 struct Guest {
     standing: Standing,
     waker: Option<Waker>,
+    /// Since when it has no request, if it has served one and may be given another.
+    resting: Option<Instant>,
     /// Nobody waits for it any more. What it holds is free once nothing of it is left.
     abandoned: Option<Held>,
 }
@@ -311,6 +324,13 @@ pub(crate) struct Zygote {
     links: Links,
     /// It has ended, or is about to. It is set while nobody else has the state, so that an order comes before that or finds it so.
     gone: AtomicBool,
+    started: Instant,
+    /// What its interpreter is since its import, and how long it took to become that.
+    imported: OnceLock<(Imported, Duration)>,
+    /// Guests that it was told to have wait.
+    ahead: AtomicU32,
+    /// Nothing is left of it.
+    over: AtomicBool,
     /// The number of its last order.
     used: AtomicU64,
     state: Mutex<State>,
@@ -336,6 +356,32 @@ impl Zygote {
         self.gone.load(Ordering::Acquire)
     }
 
+    /// Whether nothing is left of it, and of its guests.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// What its interpreter is since its import, and how long it took to become that. None as long as it is not known.
+    pub(crate) fn imported(&self) -> Option<&(Imported, Duration)> {
+        self.imported.get()
+    }
+
+    /// Whether it serves one request and no other.
+    fn is_single(&self) -> bool {
+        self.imported().is_some_and(|(imported, _)| imported.threads > 0)
+    }
+
+    /// Has so many guests wait for requests, from now on.
+    pub(crate) fn have_ahead(&self, guests: u32) {
+        if self.ahead.load(Ordering::Relaxed) == guests || self.is_gone() {
+            return;
+        }
+        // Where the socket has no room for it, there is no want of orders: it is told the next time.
+        if wire::send(&self.socket, &[&Order::Ahead(guests).head()], &[]).is_ok() {
+            self.ahead.store(guests, Ordering::Relaxed);
+        }
+    }
+
     /// Orders a guest, with the words of a program.
     pub(crate) fn order(
         &self,
@@ -353,11 +399,17 @@ impl Zygote {
         let guest = Guest {
             standing: Standing::Ordered,
             waker: Some(waker.clone()),
+            resting: None,
             abandoned: None,
         };
         let id = state.guests.insert(guest);
         match wire::send(&self.socket, &[&order(id as Id), text], descriptors) {
-            Ok(()) => Ordered::Taken(id as Id),
+            Ok(()) => {
+                if self.is_single() {
+                    self.gone.store(true, Ordering::Release);
+                }
+                Ordered::Taken(id as Id)
+            }
             Err(error) => {
                 state.guests.remove(id);
                 if error == Errno::AGAIN {
@@ -383,7 +435,7 @@ impl Zygote {
     }
 
     /// Ends it, unless it has guests.
-    fn retire(&self) -> bool {
+    pub(crate) fn retire(&self) -> bool {
         let state = self.state.lock();
         let idle = state.guests.is_empty();
         if idle {
@@ -392,6 +444,33 @@ impl Zygote {
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         }
         idle
+    }
+
+    /// A guest has answered, and may be given another request.
+    pub(crate) fn rest(&self, id: Id) {
+        if let Some(guest) = self.state.lock().guests.get_mut(id as usize) {
+            guest.resting = Some(Instant::now());
+        }
+    }
+
+    /// Whether a guest that rests is there to be given another request.
+    pub(crate) fn wake(&self, id: Id) -> bool {
+        let mut state = self.state.lock();
+        let guest = state.guests.get_mut(id as usize);
+        guest.is_some_and(|guest| guest.resting.take().is_some() && !guest.standing.is_over())
+    }
+
+    /// Ends guests that have rested for so long.
+    pub(crate) fn end_idle(&self, idle: Duration) {
+        let mut state = self.state.lock();
+        let State { guests, to_end, .. } = &mut *state;
+        for (id, guest) in guests.iter_mut() {
+            if guest.resting.is_some_and(|since| since.elapsed() >= idle) {
+                guest.resting = None;
+                to_end.push_back(id as Id);
+            }
+        }
+        self.send_ends(&mut state);
     }
 
     /// A guest that never began.
@@ -449,7 +528,13 @@ impl Zygote {
             };
             let packet = buffer.get(..length).unwrap_or_default();
             match News::read(packet) {
-                Some(News::Ready) => {}
+                Some(News::Ready(imported)) => {
+                    let state = self.state.lock();
+                    let _ = self.imported.set((imported, self.started.elapsed()));
+                    if imported.threads > 0 && !state.guests.is_empty() {
+                        self.gone.store(true, Ordering::Release);
+                    }
+                }
                 Some(News::Begun(id, process)) => {
                     let at = Instant::now();
                     self.tell(id, Standing::Begun { process, at });
@@ -507,6 +592,7 @@ impl Zygote {
     fn lose(&self) {
         let mut state = self.state.lock();
         self.gone.store(true, Ordering::Release);
+        self.over.store(true, Ordering::Release);
         let reason = state
             .reason
             .clone()

@@ -3,11 +3,15 @@
 //!
 //! The interpreter runs the function's code, so it is not the zygote but a child of it, and all that it says is looked at. It is asked to fork with a
 //! socket for the guest to come; the guest says on it that it is there, and the kernel who it is. The guest is the zygote's child, too: it
-//! gets its folder, its control group and its request from here, and its end is learnt here. One guest is forked ahead of need.
+//! gets its folder, its control group and its request from here, and its end is learnt here. Some guests are forked ahead of need, as many as the
+//! node says.
+//!
+//! An interpreter whose import has started threads cannot be forked: of several threads a fork has one, and all that the others held. It is asked to
+//! be the guest by itself, the only one of its zygote, which ends with it. So the node has a zygote for each request to such a function.
 
 use crate::{
     files::pair,
-    wire::{self, End, Id, News, Order},
+    wire::{self, End, Id, Imported, News, Order},
     zygote::{Finished, failed, mask_ends, reap, start, unmask},
 };
 use confine::Cell;
@@ -38,13 +42,14 @@ const CONTROL: i32 = 3;
 /// What is said on it.
 const READY: &[u8] = b"r";
 const FORK: &[u8] = b"f";
+const SERVE: &[u8] = b"s";
 /// With the name of a service behind it. The answer begins with the same, or with `n`.
 const LINK: u8 = b'c';
 
 /// Links that an import may ask for.
 const MOST_LINKS: u32 = 1_000;
 
-/// Guests that wait for a request.
+/// Guests that wait for a request, until the node says how many.
 const AHEAD: usize = 1;
 
 /// Guests that may fail to come, one after the other.
@@ -64,8 +69,14 @@ struct Family<'a> {
     cell: &'a Cell,
     node: &'a OwnedFd,
     interpreter: i32,
+    /// Whose end is that of all in the interpreter's process namespace.
+    first: i32,
     control: OwnedFd,
     is_ready: bool,
+    /// Its interpreter has threads, and serves one request by itself.
+    is_single: bool,
+    /// Guests that are to wait for a request.
+    ahead: usize,
     /// Links that it has asked for.
     links: u32,
     /// Guests that the interpreter was asked for.
@@ -91,7 +102,8 @@ pub(crate) fn serve(
     doors: &[OwnedFd],
 ) -> Finished {
     let mask = mask_ends().map_err(failed("a zygote cannot learn of ends"))?;
-    cell.settle()
+    let first = cell
+        .settle()
         .map_err(failed("a zygote has no process namespace for its interpreter"))?;
     let (control, theirs) = pair().map_err(failed("a zygote has no socket for its interpreter"))?;
     let interpreter = match cell.fork() {
@@ -110,8 +122,11 @@ pub(crate) fn serve(
         cell,
         node,
         interpreter,
+        first,
         control,
         is_ready: false,
+        is_single: false,
+        ahead: AHEAD,
         links: 0,
         coming: VecDeque::new(),
         waiting: VecDeque::new(),
@@ -168,6 +183,9 @@ impl Family<'_> {
         let mut buffer = vec![0; wire::LARGEST];
         loop {
             while let Some((process, end)) = reap() {
+                if self.is_single && process == self.interpreter {
+                    return self.has_served(end);
+                }
                 self.ended(process, end)?;
             }
             if let Some(reason) = &self.ending {
@@ -182,19 +200,25 @@ impl Family<'_> {
                 self.match_calls()?;
                 self.ask()?;
             }
+            // One that serves by itself says nothing there any more.
+            let control = match (&self.ending, self.is_single) {
+                (None, false) => Some(self.control.as_fd()),
+                _ => None,
+            };
+            let of_guests = 1 + usize::from(control.is_some());
             let sockets: Vec<_> = [self.node.as_fd()]
                 .into_iter()
-                .chain(self.ending.is_none().then(|| self.control.as_fd()))
+                .chain(control)
                 .chain(self.coming.iter().map(OwnedFd::as_fd))
                 .collect();
             let readable = wait(&sockets, mask).map_err(failed("a zygote cannot wait"))?;
             drop(sockets);
             if self.ending.is_none() {
                 // From the last on: places in front of what goes stay what they were.
-                for place in (2..readable.len()).rev().filter(|place| readable[*place]) {
-                    self.has_come(place - 2)?;
+                for place in (of_guests..readable.len()).rev().filter(|place| readable[*place]) {
+                    self.has_come(place - of_guests)?;
                 }
-                if readable[1] {
+                if of_guests == 2 && readable[1] {
                     self.hear_interpreter()?;
                 }
             }
@@ -225,6 +249,24 @@ impl Family<'_> {
         Ok(())
     }
 
+    /// An interpreter that serves by itself has ended: with its request, if it had one.
+    fn has_served(&mut self, end: End) -> Finished {
+        // What it has started goes with the first process of their namespace, of which the kernel buries that one last.
+        self.kill(self.first);
+        let mut status = 0;
+        // SAFETY: `status` outlives the call.
+        while unsafe { libc::waitpid(self.first, &mut status, 0) } < 0
+            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        {}
+        for call in std::mem::take(&mut self.calls) {
+            self.tell(News::Refused(call.id))?;
+        }
+        match self.serving.remove(&self.interpreter) {
+            Some(id) => self.tell(News::Ended(id, end)),
+            None => Err(format!("its interpreter has ended: {}", how(end.status))),
+        }
+    }
+
     /// There will be no guests any more. Those that serve a request are none of the interpreter's, and go on.
     fn end(&mut self, reason: String) {
         for (process, _) in std::mem::take(&mut self.waiting) {
@@ -236,13 +278,31 @@ impl Family<'_> {
 
     /// Has as many guests come as there are calls, and those that are to be there before.
     fn ask(&mut self) -> Finished {
-        let wanted = self.calls.len() + AHEAD;
-        while self.is_ready && self.coming.len() + self.waiting.len() < wanted {
-            let (ours, theirs) = pair().map_err(failed("a zygote has no socket for a guest"))?;
-            sockopt::set_socket_passcred(&ours, true).map_err(failed("a zygote cannot tell its guests"))?;
-            wire::send(&self.control, &[FORK], &[theirs.as_fd()])
-                .map_err(failed("its interpreter takes no orders"))?;
-            self.coming.push_back(ours);
+        if self.is_single {
+            return Ok(());
+        }
+        let wanted = self.calls.len() + self.ahead;
+        while self.waiting.len() > wanted
+            && let Some((process, _)) = self.waiting.pop_back()
+        {
+            self.kill(process);
+        }
+        while self.is_ready && self.ending.is_none() && self.coming.len() + self.waiting.len() < wanted {
+            self.ask_for_one(FORK)?;
+        }
+        Ok(())
+    }
+
+    fn ask_for_one(&mut self, word: &[u8]) -> Finished {
+        let (ours, theirs) = pair().map_err(failed("a zygote has no socket for a guest"))?;
+        sockopt::set_socket_passcred(&ours, true).map_err(failed("a zygote cannot tell its guests"))?;
+        match wire::send(&self.control, &[word], &[theirs.as_fd()]) {
+            // Guests that serve a request go on.
+            Err(Errno::PIPE | Errno::CONNRESET) => self.await_its_end(),
+            other => {
+                other.map_err(failed("its interpreter takes no orders"))?;
+                self.coming.push_back(ours);
+            }
         }
         Ok(())
     }
@@ -253,6 +313,15 @@ impl Family<'_> {
             return Ok(());
         };
         let here = wire::receive_with_sender(&socket).map_err(failed("a zygote cannot hear a guest"))?;
+        if self.is_single {
+            // It has its folder. If it is not there, its end will say why.
+            if here == Some(self.interpreter) {
+                self.waiting.push_back((self.interpreter, socket));
+            } else {
+                self.kill(self.interpreter);
+            }
+            return Ok(());
+        }
         let Some(process) = here.filter(|process| *process != self.interpreter) else {
             self.failures += 1;
             return match self.failures {
@@ -282,9 +351,13 @@ impl Family<'_> {
         let mut word = [0; 1 + wire::NAME];
         match wire::receive(&self.control, &mut word) {
             Ok((length, _)) if word.get(..length) == Some(READY) && !self.is_ready => {
-                self.check_threads()?;
+                let imported = self.imported();
                 self.is_ready = true;
-                self.tell(News::Ready)
+                if imported.threads > 0 {
+                    self.is_single = true;
+                    self.ask_for_one(SERVE)?;
+                }
+                self.tell(News::Ready(imported))
             }
             Ok((2.., _)) if word[0] == LINK && !self.is_ready && self.links < MOST_LINKS => {
                 self.links += 1;
@@ -302,16 +375,17 @@ impl Family<'_> {
         }
     }
 
-    /// Of several threads a fork has one, and all that the others held.
-    fn check_threads(&self) -> Finished {
+    /// What the import has made of the interpreter.
+    fn imported(&self) -> Imported {
         let about = self.cell.about(self.interpreter, "status").unwrap_or_default();
-        let threads = about.lines().find_map(|line| line.strip_prefix("Threads:"));
-        match threads.and_then(|threads| threads.trim().parse::<u32>().ok()) {
-            Some(threads @ 2..) => Err(format!(
-                "its module has started {} threads when it was imported, and cannot be forked: start them in the handler",
-                threads - 1
-            )),
-            _ => Ok(()),
+        let number = |name: &str| {
+            let line = about.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        let threads = number("Threads:").unwrap_or(1).saturating_sub(1);
+        Imported {
+            threads: u32::try_from(threads).unwrap_or(u32::MAX),
+            memory: number("RssAnon:").unwrap_or_default().saturating_mul(1024),
         }
     }
 
@@ -360,6 +434,7 @@ impl Family<'_> {
                 // If it has ended, its end tells so.
                 let _ = wire::send(&self.control, &[word], &given);
             }
+            Order::Ahead(guests) => self.ahead = guests as usize,
             Order::Pure(_) | Order::Program(..) => {
                 return Err("a zygote was asked for a guest of another kind".to_owned());
             }
@@ -388,6 +463,11 @@ impl Family<'_> {
                     tracing::debug!(%error, "a guest has ended before its request");
                     self.kill(process);
                 }
+            }
+        }
+        if self.is_single && !self.serving.is_empty() {
+            for call in std::mem::take(&mut self.calls) {
+                self.tell(News::Refused(call.id))?;
             }
         }
         Ok(())

@@ -21,6 +21,7 @@
 //! A core never waits for a process: it writes an order, and is woken by a thread that listens to all zygotes ([`host`]). Processes are the kernel's to
 //! schedule and to preempt.
 
+mod ahead;
 mod call;
 mod executable;
 mod files;
@@ -28,6 +29,7 @@ mod host;
 mod image;
 mod interpreter;
 mod libraries;
+mod packages;
 mod page;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_pure_guest.rs")]
 mod pure_guest;
@@ -38,8 +40,9 @@ mod wire;
 mod zygote;
 
 use confine::{Support, Wall};
-use contract::{Artefact, Code, CodeKind, CoreId, Engine, Image, PrepareError};
+use contract::{Artefact, Code, CodeKind, CoreId, Digest, Engine, Image, PrepareError};
 use host::Host;
+use packages::Packages;
 pub use python::{Python, PythonOptions};
 use std::{ffi::OsString, os::unix::fs::FileExt as _, path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -77,7 +80,7 @@ impl Default for Options {
 /// See the crate's introduction.
 pub struct Process {
     host: Arc<Host>,
-    python: Result<PythonOptions, String>,
+    python: Result<(PythonOptions, Arc<Packages>), String>,
 }
 
 impl Process {
@@ -89,7 +92,10 @@ impl Process {
             .map_err(|error| PrepareError::Compiler(format!("cannot listen to processes: {error}")))?;
         Ok(Self {
             host,
-            python: options.python.clone(),
+            python: options.python.clone().map(|python| {
+                let packages = Arc::new(Packages::new(python.packages.clone()));
+                (python, packages)
+            }),
         })
     }
 }
@@ -120,7 +126,7 @@ impl Engine for Process {
         let mut begin = [0; 4];
         let is_package = artefact.file.read_exact_at(&mut begin, 0).is_ok() && begin == *PACKAGE;
         match &self.python {
-            Ok(python) if is_package => python::load(&self.host, python, artefact),
+            Ok((python, packages)) if is_package => python::load(&self.host, python, packages, artefact),
             Err(reason) if is_package => Err(PrepareError::Unsupported(reason.clone())),
             _ => image::load(&self.host, &artefact),
         }
@@ -128,6 +134,12 @@ impl Engine for Process {
 
     /// Nothing: the kernel preempts processes.
     fn preempt(&self, _core: CoreId) {}
+
+    fn collect(&self, used: &dyn Fn(Digest) -> bool) {
+        if let Ok((_, packages)) = &self.python {
+            packages.collect(used);
+        }
+    }
 }
 
 /// Whether this host has all that guests are kept in by. `Err` says what is missing: nothing runs with less.

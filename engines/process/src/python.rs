@@ -5,16 +5,20 @@
 //! Interpreter and standard library are the host's.
 
 use crate::{
+    ahead,
     call::{self, Call},
     host::{Host, Lease, Zygote},
     interpreter::Program,
-    libraries, page,
+    libraries,
+    packages::{Folder, Packages},
+    page,
+    wire::Imported,
     zygote::Setup,
 };
 use confine::GroupLimits;
 use contract::{
-    Artefact, ByteSize, Caller, Grant, Image, Input, Limits, PrepareError, Protocol, Sandbox, Services,
-    SpawnError,
+    Artefact, ByteSize, Caller, Demand, Grant, Image, Input, Limits, PrepareError, Protocol, Sandbox,
+    Services, SpawnError,
 };
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, open};
@@ -26,7 +30,7 @@ use std::{
     path::{Component, Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Where a function finds its package, as in Lambda.
@@ -249,20 +253,55 @@ pub(crate) struct Package {
     /// The interpreter.
     executable: OwnedFd,
     /// Where it is unpacked.
-    folder: PathBuf,
+    folder: Arc<Folder>,
     /// Versions of functions differ in what their module is imported with.
-    zygotes: Mutex<Vec<(Arc<Grant>, Arc<Zygote>)>>,
+    families: Mutex<Vec<Family>>,
+}
+
+/// The zygotes of one version.
+struct Family {
+    grant: Arc<Grant>,
+    services: Option<Arc<Services>>,
+    /// Those that take orders: one whose interpreter is forked, or as many as wait for a request each.
+    zygotes: Vec<Arc<Zygote>>,
+    /// Those that have their request.
+    leaving: Vec<Arc<Zygote>>,
+    /// What is known of the import, and how long it took.
+    imported: Option<(Imported, Duration)>,
+    used: Instant,
+}
+
+impl Family {
+    fn learn(&mut self) {
+        if let Some(imported) = self
+            .zygotes
+            .iter()
+            .filter_map(|zygote| zygote.imported())
+            .next_back()
+        {
+            self.imported = Some(*imported);
+        }
+        self.leaving.retain(|zygote| !zygote.is_over());
+        // One that was found to serve by itself while it had its request already.
+        let gone = self.zygotes.extract_if(.., |zygote| zygote.is_gone());
+        self.leaving.extend(gone.filter(|zygote| !zygote.is_over()));
+    }
+
+    /// Whether each request needs a zygote of its own.
+    fn is_single(&self) -> bool {
+        self.imported.is_some_and(|(imported, _)| imported.threads > 0)
+    }
 }
 
 pub(crate) fn load(
     host: &Arc<Host>,
     options: &PythonOptions,
+    packages: &Arc<Packages>,
     artefact: Artefact,
 ) -> Result<Arc<dyn Image>, PrepareError> {
     let failed =
         |error: io::Error| PrepareError::Compiler(format!("its package cannot be unpacked: {error}"));
-    let folder = options.packages.join(artefact.digest.to_string());
-    if !folder.is_dir() {
+    let folder = packages.folder(artefact.digest, |folder| {
         let package = zip::ZipArchive::new(artefact.file)
             .map_err(|error| PrepareError::Artefact(format!("it is no ZIP file: {error}")))?;
         make(&options.packages).map_err(failed)?;
@@ -271,8 +310,8 @@ pub(crate) fn load(
         let _ = fs::remove_dir_all(&new);
         make(&new).map_err(failed)?;
         unpack(package, &new).map_err(failed)?;
-        fs::rename(&new, &folder).map_err(failed)?;
-    }
+        fs::rename(&new, folder).map_err(failed)
+    })?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let executable = open(options.python.program(), flags, Mode::empty());
     let executable = executable.map_err(|error| failed(error.into()))?;
@@ -281,25 +320,132 @@ pub(crate) fn load(
         options: options.clone(),
         executable,
         folder,
-        zygotes: Mutex::default(),
+        families: Mutex::default(),
     }))))
 }
 
 impl Package {
-    /// The zygote of guests with this grant.
+    /// A zygote for a guest with this grant: the one that forks them, or one that waits for this guest alone.
     pub(crate) fn zygote(
         &self,
         grant: &Arc<Grant>,
         services: Option<&Arc<Services>>,
     ) -> Result<Arc<Zygote>, String> {
+        let mut families = self.families.lock();
+        // Of versions that are no more.
+        families.retain_mut(|family| {
+            family.learn();
+            Arc::strong_count(&family.grant) > 1 || !family.leaving.is_empty()
+        });
+        let place = match families
+            .iter()
+            .position(|family| Arc::ptr_eq(&family.grant, grant))
+        {
+            Some(place) => place,
+            None => {
+                families.push(Family {
+                    grant: grant.clone(),
+                    services: services.cloned(),
+                    zygotes: Vec::new(),
+                    leaving: Vec::new(),
+                    imported: None,
+                    used: Instant::now(),
+                });
+                families.len() - 1
+            }
+        };
+        let family = &mut families[place];
+        family.learn();
+        family.used = Instant::now();
+        if !family.is_single() {
+            if let Some(zygote) = family.zygotes.first() {
+                return Ok(zygote.clone());
+            }
+            let zygote = self.start(grant, services)?;
+            family.zygotes.push(zygote.clone());
+            return Ok(zygote);
+        }
+        // One that has imported the module, or is about to.
+        let ready = family
+            .zygotes
+            .iter()
+            .position(|zygote| zygote.imported().is_some());
+        let zygote = match ready {
+            Some(ready) => family.zygotes.remove(ready),
+            None if family.zygotes.is_empty() => self.start(grant, services)?,
+            None => family.zygotes.remove(0),
+        };
+        family.leaving.push(zygote.clone());
+        if family.zygotes.is_empty() {
+            // For the next one. If there can be none, that one will be told why.
+            family.zygotes.extend(self.start(grant, services));
+        }
+        Ok(zygote)
+    }
+
+    /// Has as many processes wait for requests as these are expected to need.
+    fn expect(&self, grant: &Arc<Grant>, demand: Demand) {
+        let mut families = self.families.lock();
+        let family = families
+            .iter_mut()
+            .find(|family| Arc::ptr_eq(&family.grant, grant));
+        let Some(family) = family else { return };
+        family.learn();
+        let Some((imported, took)) = family.imported else {
+            return;
+        };
+        for zygote in family.zygotes.iter().chain(&family.leaving) {
+            zygote.end_idle(ahead::IDLE);
+        }
+        let idle = family.used.elapsed();
+        if imported.threads == 0 {
+            let guests = ahead::forks(demand, idle);
+            family.zygotes.iter().for_each(|zygote| zygote.have_ahead(guests));
+            return;
+        }
+        let wanted = ahead::single(demand, idle, took, imported.memory) as usize;
+        while family.zygotes.len() > wanted {
+            let Some(zygote) = family.zygotes.pop() else {
+                return;
+            };
+            zygote.retire();
+            family.leaving.push(zygote);
+        }
+        while family.zygotes.len() < wanted {
+            match self.start(grant, family.services.as_ref()) {
+                Ok(zygote) => family.zygotes.push(zygote),
+                Err(reason) => {
+                    tracing::warn!(reason, function = %grant.function, "no process could be made ahead of need");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn origin(&self, grant: &Arc<Grant>) -> Option<String> {
+        let families = self.families.lock();
+        let family = families.iter().find(|family| Arc::ptr_eq(&family.grant, grant))?;
+        let known = family.zygotes.iter().find_map(|zygote| zygote.imported());
+        let (imported, _) = known.or(family.imported.as_ref())?;
+        let handler = match &grant.protocol {
+            Protocol::Lambda { handler } => handler,
+            _ => return None,
+        };
+        let module = handler.rsplit_once('.').map_or(&**handler, |(module, _)| module);
+        Some(match imported.threads {
+            0 => "processes that are forked from one that has imported the module".to_owned(),
+            1 => format!("preimported processes, because the import of {module} started 1 thread"),
+            threads => {
+                format!("preimported processes, because the import of {module} started {threads} threads")
+            }
+        })
+    }
+
+    /// A new zygote of guests with this grant.
+    fn start(&self, grant: &Arc<Grant>, services: Option<&Arc<Services>>) -> Result<Arc<Zygote>, String> {
         let Protocol::Lambda { handler } = &grant.protocol else {
             return Err("a package of Python is run by its handler: the manifest names none".to_owned());
         };
-        let mut zygotes = self.zygotes.lock();
-        zygotes.retain(|(_, zygote)| !zygote.is_gone());
-        if let Some((_, zygote)) = zygotes.iter().find(|(other, _)| Arc::ptr_eq(other, grant)) {
-            return Ok(zygote.clone());
-        }
         let limits = grant.limits;
         let memory = limits.memory.0;
         let python = &self.options.python;
@@ -313,7 +459,7 @@ impl Package {
             execute,
             read: FACTS.map(PathBuf::from).into(),
             placed: vec![
-                (self.folder.clone(), TASK.into()),
+                (self.folder.path().to_owned(), TASK.into()),
                 (self.options.runtime.clone(), RUNTIME.into()),
             ],
             scratch: Some((SCRATCH.into(), memory)),
@@ -337,11 +483,7 @@ impl Package {
             ..Caller::default()
         };
         let links = move |service: &str| call::link(services.as_ref(), service, &caller);
-        let zygote = self
-            .host
-            .zygote(&setup, &self.executable, group, Box::new(links))?;
-        zygotes.push((grant.clone(), zygote.clone()));
-        Ok(zygote)
+        self.host.zygote(&setup, &self.executable, group, Box::new(links))
     }
 
     /// A control group for a zygote or a guest of one, if this host has any.
@@ -358,7 +500,9 @@ impl Package {
     }
 }
 
-fn program(python: &Python, environment: Vec<(String, String)>) -> Program {
+fn program(python: &Python, mut environment: Vec<(String, String)>) -> Program {
+    // What libraries ask of each other is found before the first fork, not in each. The runtime takes it out of the environment again.
+    environment.push(("LD_BIND_NOW".to_owned(), "1".to_owned()));
     let begin = format!(
         "import sys; sys.path[:0] = ['{RUNTIME}', '{TASK}']; from millpond.zygote import main; main()"
     );
@@ -420,6 +564,14 @@ struct Ready(Arc<Package>);
 impl Image for Ready {
     fn streams(&self) -> bool {
         true
+    }
+
+    fn expect(&self, grant: &Arc<Grant>, demand: Demand) {
+        self.0.expect(grant, demand);
+    }
+
+    fn origin(&self, grant: &Arc<Grant>) -> Option<String> {
+        self.0.origin(grant)
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {

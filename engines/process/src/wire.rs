@@ -38,6 +38,8 @@ pub(crate) enum Order<'a> {
     End(Id),
     /// What an interpreter has asked for comes: this word is for it, with a descriptor if there is one.
     Link(&'a [u8]),
+    /// To have so many guests wait for requests.
+    Ahead(u32),
 }
 
 /// Arguments and environment: each string ends with a zero.
@@ -58,6 +60,7 @@ impl<'a> Order<'a> {
             Self::End(id) => (2, *id, 0),
             Self::Call(id, given, _) => (3, *id, *given),
             Self::Link(_) => (4, 0, 0),
+            Self::Ahead(guests) => (5, 0, *guests),
         };
         let mut bytes = [kind; 9];
         bytes[1..5].copy_from_slice(&id.to_le_bytes());
@@ -75,6 +78,7 @@ impl<'a> Order<'a> {
             2 => Some(Self::End(id)),
             3 => Some(Self::Call(id, arguments, text)),
             4 => Some(Self::Link(text)),
+            5 => Some(Self::Ahead(arguments)),
             _ => None,
         }
     }
@@ -87,8 +91,8 @@ fn number(bytes: &[u8]) -> Option<u32> {
 /// What a zygote tells its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// It is confined, and forks.
-    Ready,
+    /// It is confined, and forks; or its interpreter, which has imported the function's module, does.
+    Ready(Imported),
     /// A guest has begun, as a process of this number.
     Begun(Id, i32),
     /// A guest could not be forked, with this error of the kernel's.
@@ -99,6 +103,15 @@ pub(crate) enum News {
     Refused(Id),
     /// Its interpreter wants a link to a service of this name, while it imports the function's module. Zeros follow the name.
     Wanted([u8; NAME]),
+}
+
+/// What an interpreter is after its import.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Imported {
+    /// Threads that were started: if there are any, it is not forked, and serves one request by itself.
+    pub(crate) threads: u32,
+    /// Bytes of memory that it has.
+    pub(crate) memory: u64,
 }
 
 /// Bytes of a service's name, at most.
@@ -121,7 +134,13 @@ impl News {
     /// As bytes.
     pub(crate) fn packet(self) -> [u8; 26] {
         let (kind, id, number, end) = match self {
-            Self::Ready => (0, 0, 0, End::default()),
+            Self::Ready(Imported { threads, memory }) => {
+                let end = End {
+                    memory,
+                    ..End::default()
+                };
+                (0, threads, 0, end)
+            }
             Self::Begun(id, process) => (1, id, process, End::default()),
             Self::Failed(id, error) => (2, id, error, End::default()),
             Self::Ended(id, end) => (3, id, end.status, end),
@@ -146,7 +165,10 @@ impl News {
         let (id, value) = (number(&bytes[1..5])?, number(&bytes[5..9])?.cast_signed());
         let long = |from: usize| Some(u64::from_le_bytes(bytes.get(from..from + 8)?.try_into().ok()?));
         match bytes[0] {
-            0 => Some(Self::Ready),
+            0 => Some(Self::Ready(Imported {
+                threads: id,
+                memory: long(17)?,
+            })),
             1 => Some(Self::Begun(id, value)),
             2 => Some(Self::Failed(id, value)),
             3 => Some(Self::Ended(
@@ -236,6 +258,7 @@ mod tests {
             Order::Call(3, 2, b"{}"),
             Order::End(0),
             Order::Link(b"c"),
+            Order::Ahead(7),
         ] {
             let text = match &order {
                 Order::Program(_, words) => words.text,
@@ -255,7 +278,10 @@ mod tests {
             memory: 3,
         };
         for news in [
-            News::Ready,
+            News::Ready(Imported {
+                threads: 3,
+                memory: 1 << 40,
+            }),
             News::Begun(1, 2),
             News::Failed(3, 4),
             News::Ended(5, end),

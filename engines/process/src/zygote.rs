@@ -11,7 +11,7 @@ use crate::{
     interpreter::{self, Program},
     pure_guest::Prepared,
     trace::{Gate, Traced},
-    wire::{self, End, News, Order, Words},
+    wire::{self, End, Imported, News, Order, Words},
 };
 use confine::{Cell, Confinement, Guests, Limits, Placed};
 use rustix::{
@@ -229,7 +229,7 @@ impl Zygote {
             Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
             other => other,
         };
-        tell(News::Ready).map_err(&lost)?;
+        tell(News::Ready(Imported::default())).map_err(&lost)?;
         let mut buffer = vec![0; wire::LARGEST];
         loop {
             let mut changes = 0;
@@ -267,7 +267,7 @@ impl Zygote {
                 {
                     return Err("a zygote has a guest of this number already".to_owned());
                 }
-                Order::Call(..) | Order::Link(_) => {
+                Order::Call(..) | Order::Link(_) | Order::Ahead(_) => {
                     return Err("a zygote without an interpreter was given what is for one".to_owned());
                 }
                 order @ (Order::Pure(id) | Order::Program(id, _)) => {
@@ -334,7 +334,7 @@ impl Zygote {
                 stdio::dup2_stdout(output)?;
                 Err(start(self.executable.as_fd(), *words))
             }
-            Order::Call(..) | Order::Link(_) | Order::End(_) => Err(wrong()),
+            Order::Call(..) | Order::Link(_) | Order::Ahead(_) | Order::End(_) => Err(wrong()),
         }
     }
 }

@@ -4,14 +4,13 @@ Shapes and names of errors are those of AWS Lambda's runtime for Python.
 """
 
 import importlib
-import inspect
 import json
 import logging
 import os
 import sys
 import time
 import traceback
-from decimal import Decimal
+from types import CoroutineType
 
 # Frames of a traceback in here are the platform's.
 _OURS = os.path.dirname(__file__)
@@ -55,7 +54,7 @@ class Handler:
             raise self._failure
         try:
             result = self._function(event, context)
-            if inspect.iscoroutine(result):
+            if isinstance(result, CoroutineType):
                 import asyncio
 
                 result = asyncio.run(result)
@@ -102,7 +101,9 @@ def encoded(result):
 
 
 def _other(value):
-    if isinstance(value, Decimal):
+    # Who has a number of that kind has its module.
+    decimal = sys.modules.get("decimal")
+    if decimal and isinstance(value, decimal.Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 

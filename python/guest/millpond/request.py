@@ -30,11 +30,12 @@ _PIECE = 64 << 10
 _DESCRIPTORS = 4
 
 
-def serve(socket, handler, log):
-    """Serves one request, and ends this process. The first one tells what the import had to say: `log`."""
+def serve(socket, handler, log, is_fork):
+    """Serves requests, and ends this process. The first one tells what the import had to say: `log`."""
     status = 1
     try:
-        native.enclose()
+        native.enclose(not is_fork)
+        _rehearse()
         socket.send(b"h")
         _serve(socket, handler, log)
         status = 0
@@ -48,6 +49,14 @@ def serve(socket, handler, log):
         os._exit(status & 0xFF)
 
 
+def _rehearse():
+    """Does what each request does, but for the function: the pages that this writes to are copied before anybody waits for it."""
+    json.loads(json.dumps({"aws_request_id": "", "deadline": 0, "invoked_function_arn": ""}))
+    handlers.installed_logging("")
+    handlers.Context("", 0, "")
+    handlers.encoded(handlers.event_of(b'{"a": [0, 0.5, "\\u00e9", true, null]}'))
+
+
 def _flush():
     """What was written is to be in the log before the answer leaves: the process may end with that."""
     for stream in (sys.stdout, sys.stderr):
@@ -58,26 +67,40 @@ def _flush():
 
 
 def _serve(socket, handler, log):
-    packet, descriptors = receive(socket, 192 << 10, _socket.CMSG_SPACE(4 * _DESCRIPTORS))
+    packet, descriptors = _heard(socket)
     if not packet:
         return
     socket.close()
-    is_first, (line, _, event) = packet[:1] == b"1", packet[1:].partition(b"\n")
+    answer = _socket.socket(fileno=descriptors.pop(0))
+    if packet[:1] == b"1":
+        os.write(descriptors[0], log)
+    while packet:
+        _serve_one(answer, handler, packet[1:], descriptors)
+        packet, descriptors = _heard(answer)
+
+
+def _heard(socket):
+    return receive(socket, 192 << 10, _socket.CMSG_SPACE(4 * _DESCRIPTORS))
+
+
+def _serve_one(answer, handler, packet, descriptors):
+    line, _, event = packet.partition(b"\n")
     about = json.loads(line)
-    answer, output, *files = descriptors
-    answer = _socket.socket(fileno=answer)
+    output, *files = descriptors
+    # A link is for one request.
+    backend.leave()
     backend.reach(answer)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    if is_first:
-        os.write(2, log)
     if "event_bytes" in about:
         event = _whole(files[0], about["event_bytes"])
         os.close(files[0])
     _reseed()
     if "trace" in about:
         os.environ["_X_AMZN_TRACE_ID"] = about["trace"]
+    else:
+        os.environ.pop("_X_AMZN_TRACE_ID", None)
     handlers.installed_logging(about["aws_request_id"])
     client = about.get("client_context")
     client = client and handlers.ClientContext.read(client)

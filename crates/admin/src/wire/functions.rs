@@ -91,6 +91,10 @@ pub struct Tier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "wasmtime")]
     pub engine: Option<String>,
+    /// What its sandboxes are made from, once there is something to be said of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "processes that are forked from one that has imported the module")]
+    pub origin: Option<String>,
     /// The engine that may take over, where the node chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "aot")]
@@ -410,6 +414,7 @@ impl From<registry::Tier> for Tier {
     fn from(tier: registry::Tier) -> Self {
         let mut shown = Self {
             engine: tier.engine.map(str::to_owned),
+            origin: tier.origin,
             ..Self::default()
         };
         let Some(next) = tier.next else { return shown };

@@ -128,6 +128,7 @@ fn tier(engine: &'static str, next: Option<NextState>) -> Tier {
     let next = next.map(|state| Next { engine: "aot", state });
     Tier {
         engine: Some(engine),
+        origin: None,
         next,
     }
 }

@@ -44,14 +44,14 @@ impl<F: Front> Core<F> {
             share,
             ..
         } = live;
-        // The first turn made the instance and then ran it; the engine read the clock between the two.
+        // The engine read the clock when it had made the instance: in the first turn, or, if others make it, while that was waited for.
         let boot = usage
             .started
             .map_or(Duration::ZERO, |started| {
                 started.saturating_duration_since(spawned)
             })
-            .min(cpu);
-        let run = cpu.saturating_sub(boot) + waited;
+            .min(cpu + waited);
+        let run = (cpu + waited).saturating_sub(boot);
         let Rest {
             mut response,
             log_tail,
