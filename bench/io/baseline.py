@@ -54,10 +54,10 @@ except OSError:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 3)
 
 
-def build():
-    """Builds `PROGRAM`, with the versions of the workspace's own lock file."""
+def sources():
+    """What `PROGRAM` is built from: texts by their names."""
     workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]
-    source, folder = ROOT / "crates/confine", BUILT / "coupled"
+    source = ROOT / "crates/confine"
     needed = tomllib.loads((source / "Cargo.toml").read_text())["dependencies"]
     lines = []
     for name in needed:
@@ -79,7 +79,13 @@ def build():
                 raise Unavailable(f"crates/confine/src/{file.name} has changed: `{found.strip()}` of bench/io/baseline.py is not in it once")
             text = text.replace(found, put)
         files[f"confine/src/{file.name}"] = text
-    for name, text in files.items():
+    return files
+
+
+def build():
+    """Builds `PROGRAM`, with the versions of the workspace's own lock file."""
+    folder = BUILT / "coupled"
+    for name, text in sources().items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.exists() or file.read_text() != text:
