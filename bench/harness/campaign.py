@@ -44,6 +44,11 @@ class Campaign:
         """Whether these leave nothing out."""
         return True
 
+    @classmethod
+    def conditions(cls):
+        """What else a reader must know to judge the numbers."""
+        return {}
+
     def close(self):
         """Ends what it has started for all of its parts."""
 
@@ -206,6 +211,7 @@ def conduct(name, campaign, description, ours, places, prepare=(), figures=None,
     conditions = results.conditions(
         versions=who.versions(),
         **{"server core": options.server_core, "client core": options.client_core},
+        **campaign.conditions(),
     )
     scratch = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
     bench = campaign(options, scratch)
