@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-bench setup-arm millpond build guests examples demo test test-long test-arm lint bench bench-node bench-surface bench-scheduler bench-aot bench-aot-sandboxes bench-rwasm bench-engines bench-simulation bench-instructions bench-frontend generate docs clean
+.PHONY: help setup setup-bench setup-arm millpond build guests examples demo test test-long test-arm lint bench bench-node bench-surface bench-scheduler bench-aot bench-aot-sandboxes bench-rwasm bench-engines bench-io bench-simulation bench-instructions bench-frontend generate docs clean
 
 WATCHDOG  := timeout --kill-after=10
 PYTHON    := build/venv/bin/python
@@ -88,7 +88,7 @@ generate: build ## Write the generated files anew: schemas, the table of SPECIFI
 docs: build/tools/bin/mdbook ## Build the manual of docs/ as a site in build/docs
 	build/tools/bin/mdbook build docs
 
-bench: bench-node bench-surface bench-scheduler bench-aot bench-rwasm bench-engines bench-simulation bench-instructions bench-frontend ## Measure everything that SPECIFICATION.md promises
+bench: bench-node bench-surface bench-scheduler bench-aot bench-rwasm bench-engines bench-io bench-simulation bench-instructions bench-frontend ## Measure everything that SPECIFICATION.md promises
 
 bench-node: setup-bench build ## Churn, ping, payloads and examples against their peers
 	bench/node/run
@@ -116,6 +116,10 @@ bench-rwasm: setup-bench build ## The kernels of bench-aot by way of Rust, again
 
 bench-engines: build ## The engines against each other and against no sandbox: cold starts, latency, throughput, memory
 	bench/engines/run
+	$(XTASK) spec
+
+bench-io: setup-bench millpond ## Functions whose I/O is done outside of their sandboxes against the same with all of it inside
+	bench/io/run
 	$(XTASK) spec
 
 bench-simulation: build ## Scheduling policies in a simulated worker, over arrivals of several kinds

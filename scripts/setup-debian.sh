@@ -4,7 +4,7 @@
 #
 #   scripts/setup-debian.sh          what `make demo` and `make test` need
 #   scripts/setup-debian.sh s3       that, and the S3 server of `make test`
-#   scripts/setup-debian.sh bench    that, and Node and wabt for the peers of `make bench`
+#   scripts/setup-debian.sh bench    that, Node and wabt for the peers of `make bench`, and perf
 #   scripts/setup-debian.sh arm      that, and what `make test-arm` needs to build for 64-bit ARM and to run it here
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -53,6 +53,7 @@ case ${1-} in
         want npm npm
         want wabt wasm2c
         want binutils size
+        want linux-perf perf
         ;;
     arm)
         want qemu-user qemu-aarch64

@@ -35,6 +35,23 @@ class Campaign:
         # Of each open loop: how late the client itself was, in microseconds.
         self.late = []
 
+    @classmethod
+    def add_options(cls, parser):
+        """Options that only this bench has."""
+
+    @classmethod
+    def is_whole(cls, options):
+        """Whether these leave nothing out."""
+        return True
+
+    @classmethod
+    def conditions(cls):
+        """What else a reader must know to judge the numbers."""
+        return {}
+
+    def close(self):
+        """Ends what it has started for all of its parts."""
+
     def file(self, name, content):
         path = self.scratch / name
         path.write_bytes(content)
@@ -160,29 +177,33 @@ def is_saturated(report):
     return report["server_core_busy"] >= 0.98 and report["server_busy"] >= 0.95 and report["client_busy"] < 0.98
 
 
-def conduct(name, campaign, description, ours, places, prepare=(), figures=None):
+def conduct(name, campaign, description, ours, places, prepare=(), figures=None, build=("--all-targets",)):
     """Runs a bench from its command line. `ours` names the contenders whose wrong answers are a claim; `places` gives the
-    drawings their colours' order; `prepare` are commands that run first; `figures` is where drawings go that the manual shows."""
+    drawings their colours' order; `prepare` are commands that run first; `figures` is where drawings go that the manual shows;
+    `build` is what the bench needs of the workspace."""
     parts = campaign.PARTS
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help=f"parts, separated by commas: {', '.join(parts)}")
+    parser.add_argument("--only", "--part", help=f"parts, separated by commas: {', '.join(parts)}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter slots")
+    parser.add_argument("--built", action="store_true", help="measure what is built already")
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--client-core", type=int, default=1)
     parser.add_argument("--output", type=Path, help="a folder for results and drawings")
+    campaign.add_options(parser)
     options = parser.parse_args()
     wanted = options.only.split(",") if options.only else parts
     if unknown := [part for part in wanted if part not in parts]:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(parts)}")
     if max(options.server_core, options.client_core) >= (os.cpu_count() or 1):
         parser.error("this machine has not that many cores: give --server-core and --client-core")
-    whole = wanted == parts and not options.quick
+    whole = wanted == parts and not options.quick and campaign.is_whole(options)
     output = options.output or (ROOT / "bench/results" if whole else ROOT / "build/bench/results")
 
     if campaign.PEERS:
         subprocess.run([ROOT / "bench/setup"], check=True)
     # The whole workspace, as `make build` does: alone, a package has other features of its dependencies.
-    subprocess.run(["cargo", "build", "--quiet", "--release", "--workspace", "--all-targets"], cwd=ROOT, check=True)
+    if not options.built:
+        subprocess.run(["cargo", "build", "--quiet", "--release", "--workspace", *build], cwd=ROOT, check=True)
     for command in prepare:
         subprocess.run(command, check=True)
     allow_many_connections()
@@ -190,11 +211,12 @@ def conduct(name, campaign, description, ours, places, prepare=(), figures=None)
     conditions = results.conditions(
         versions=who.versions(),
         **{"server core": options.server_core, "client core": options.client_core},
+        **campaign.conditions(),
     )
     scratch = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+    bench = campaign(options, scratch)
     try:
         plots.PLACES.update(places)
-        bench = campaign(options, scratch)
         conditions["rounds"] = bench.rounds
         for part in wanted:
             try:
@@ -203,6 +225,7 @@ def conduct(name, campaign, description, ours, places, prepare=(), figures=None)
                 bench.missing[part] = str(reason)
                 bench.say(f"  {part} stopped: {reason}")
     finally:
+        bench.close()
         shutil.rmtree(scratch, ignore_errors=True)
     conditions["load average after"] = rounded(os.getloadavg()[0])
     conditions["seconds"] = round(time.monotonic() - began)
