@@ -434,7 +434,33 @@ fn a_sandbox_that_breaks_the_rules_loses_its_link_and_nobody_else() {
         offset: 1 << 16,
         length: 9 << 20,
     };
-    let wrongs: [&[[u64; 8]]; 7] = [
+    let some = Span {
+        offset: 1 << 17,
+        length: 10,
+    };
+    // One that waits for its body.
+    let waits = head("small", "", 1);
+    let coming = |body, length| Ask::Call {
+        id: 1,
+        head: Span {
+            offset: 1 << 16,
+            length: waits.len() as u64,
+        },
+        body,
+        length,
+    };
+    let piece = |body| Ask::Piece { id: 1, body };
+    let past = Span {
+        offset: u64::MAX - 5,
+        length: 10,
+    };
+    let wrongs: [&[[u64; 8]]; 12] = [
+        // Bodies: outside of the channel, longer than was said, of nothing.
+        &[coming(past, 10).message()],
+        &[coming(some, 100).message(), piece(past).message()],
+        &[coming(some, 15).message(), piece(some).message()],
+        &[coming(some, 5).message()],
+        &[coming(none, u64::MAX).message(), piece(none).message()],
         &[[0; 8]],
         &[[u64::MAX; 8]],
         &[call(1, outside).message()],
@@ -451,11 +477,13 @@ fn a_sandbox_that_breaks_the_rules_loses_its_link_and_nobody_else() {
             length: 1 << 40,
         }
         .message()],
-        &[call(1, none).message(), call(1, none).message()],
+        &[coming(none, 10).message(), coming(none, 10).message()],
     ];
     for wrong in wrongs {
         let bell = Bell::new(attach(&backend));
         let mut end = GuestEnd::open(bell.take().unwrap().unwrap()).unwrap();
+        let place = end.place(1 << 16, waits.len() as u64).unwrap();
+        end.copy_in(place, &waits).unwrap();
         for message in wrong {
             if end.send(*message).unwrap().must_ring {
                 bell.ring().unwrap();
