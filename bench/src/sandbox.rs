@@ -310,6 +310,7 @@ pub(crate) fn grant(memory: ByteSize) -> Result<Arc<Grant>> {
         },
         http: Vec::new(),
         s3: Vec::new(),
+        functions: Vec::new(),
     }))
 }
 

@@ -193,7 +193,9 @@ impl Session for FunctionsSession {
                 shared,
             };
             let bell = host.into_inner();
-            links.serve(bell, Arc::new(session), caller, LINK, &function).await;
+            links
+                .serve(bell, Arc::new(session), caller, LINK, &function)
+                .await;
         });
         if let Some((_, earlier)) = links.insert(standing.id, (number, task.abort_handle())) {
             earlier.abort();

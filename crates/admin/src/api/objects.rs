@@ -6,7 +6,6 @@ use crate::{
     failure::{Failure, drain},
 };
 use axum::{
-    body::Body,
     extract::{Request, State},
     http::{HeaderValue, StatusCode, Uri, header, uri::PathAndQuery},
     response::Response,

@@ -87,6 +87,7 @@ fn grant(s3: Vec<S3Grant>) -> Grant {
         protocol: Protocol::Cgi,
         http: Vec::new(),
         s3,
+        functions: Vec::new(),
     }
 }
 

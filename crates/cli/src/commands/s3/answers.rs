@@ -128,18 +128,17 @@ pub(super) fn refusal(failure: Failure) -> Failure {
     let hint = match code.as_str() {
         "NoSuchBucket" => "make it with `millpond s3 mb`, or see which there are with `millpond s3 ls`",
         "NoSuchKey" => "see which there are with `millpond s3 ls --recursive s3://BUCKET`",
+        "InvalidBucketName" => {
+            "use 3 to 63 of a-z, 0-9, `-` and `.`, beginning and ending with a letter or digit"
+        }
         "BucketNotEmpty" => "empty it with `millpond s3 rm --recursive s3://BUCKET`",
         _ => "",
     };
     let message = find("Error/Message").unwrap_or_default();
+    let (status, detail) = (problem.status, format!("S3 says {code}: {message}"));
     Failure::Answer {
         attempt,
-        problem: Box::new(Problem::new(
-            problem.status,
-            "s3-refused",
-            format!("S3 says {code}: {message}"),
-            hint,
-        )),
+        problem: Box::new(Problem::new(status, "s3-refused", detail, hint)),
     }
 }
 
