@@ -426,7 +426,7 @@ fn copies(node: &Node<'_>, from: End, to: End, recursive: bool) -> Result<Vec<Co
 fn below(folder: &Path, rest: &str) -> Option<PathBuf> {
     let parts: Vec<_> = rest.split('/').collect();
     let is_good = |part: &&str| !part.is_empty() && *part != "." && *part != ".." && !part.contains('\0');
-    parts.iter().all(|part| is_good(part)).then(|| folder.join(rest))
+    parts.iter().all(is_good).then(|| folder.join(rest))
 }
 
 /// The files below a folder, with their names below it.
