@@ -113,7 +113,10 @@ fn routes_alone_are_a_change() {
 
 #[test]
 fn schedules_and_subscriptions_alone_are_a_change() {
-    let node = Node::new();
+    let node = Node::with(Options {
+        hears_objects: true,
+        ..Options::default()
+    });
     node.deploy(SHOP, &[("resize", "one")]).unwrap();
     let text = format!(
         "{SHOP}[[trigger.schedule]]\nfunction = \"resize\"\nevery = \"5m\"\n\
@@ -158,6 +161,9 @@ fn what_cannot_be_deployed_is_refused_and_changes_nothing() {
     );
     let grants = format!("{SHOP}[[function.resize.grants.http]]\nhost = \"example.org\"\n");
     refused(&grants, &[("resize", "one")], (422, "grants-unavailable"), "http");
+    let objects = format!("{SHOP}[[trigger.object]]\nfunction = \"resize\"\nbucket = \"photos\"\n");
+    let heard = (422, "trigger-unavailable");
+    refused(&objects, &[("resize", "one")], heard, "shop.resize");
 
     let absent = digest(b"absent");
     let error = node
