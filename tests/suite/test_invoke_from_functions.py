@@ -179,7 +179,7 @@ def application(node):
         "again": function(ME, "app.again", **granted("again")),
         "brief": function(CALLS, **granted("sleeper", timeout="2s")),
         "importing": function(IMPORTING, **granted("echo")),
-        "nobody": function(NOBODY),
+        "ungranted": function(NOBODY),
     }
     return node.deploy("invoke", functions)
 
@@ -265,7 +265,7 @@ def test_a_version_that_is_granted_alone(application):
 
 
 def test_a_function_without_a_grant_is_denied_in_lambdas_words(application):
-    said = application.call("nobody", b"{}").document
+    said = application.call("ungranted", b"{}").document
     assert said["Code"] == "AccessDeniedException" and "lambda" in said["Message"]
 
 

@@ -138,7 +138,7 @@ def calls_of(shared):
 
 # What each parameter of a path is, when acme's own is meant, and when nobody has such a thing.
 KNOWN = {"application": "hidden", "function": "hidden.secret2", "alias": "live", "tenant": "acme"}
-NOBODYS = {"application": "nobody", "function": "nobody.nothing", "alias": "live", "tenant": "nobody", "id": "0" * 32}
+NOBODYS = {"application": "nobody", "function": "nobody.nothing", "alias": "live", "tenant": "nobody", "id": "0" * 32, "*path": "nobody/nothing"}
 # A document for each operation that takes one.
 DOCUMENTS = {
     "rollback_function": {"to": 1}, "set_alias": {"version": 1}, "create_tenant": {}, "update_tenant": {}, "create_token": {"roles": ["read"]},
@@ -147,6 +147,7 @@ DOCUMENTS = {
 NAMELESS = {
     "describe_node", "openapi", "manifest_schema", "health", "readiness", "metrics", "read_counters", "list_applications", "list_functions",
     "list_calls", "read_audit", "list_tenants", "upload_code", "invoke_code", "list_secrets", "set_secret", "delete_secret",
+    "list_buckets", "read_objects", "write_objects", "change_objects", "delete_objects",
 }
 
 
