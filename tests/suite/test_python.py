@@ -450,4 +450,5 @@ def test_packages_that_no_version_has_are_removed(make_node):
 def test_boot_is_told(node):
     app = node.deploy("python-boot", {"f": function("def handler(event, context):\n    return 1")})
     app.call("f", b"{}")
-    assert all(app.call("f", b"{}").timing["boot"] > 0 for _ in range(5))
+    # The news that a process has begun and its answer come by two ways: whichever is the first, it is told.
+    assert all(app.call("f", b"{}").timing["boot"] > 0 for _ in range(200))

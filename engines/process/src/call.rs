@@ -322,6 +322,8 @@ impl Call {
                 // It has closed it. What is to come of that, its end will say.
                 return Ok(Heard::All);
             };
+            // The news that it has begun comes from its zygote, and what it says may be here before.
+            self.usage.started.get_or_insert_with(Instant::now);
             match (kind, &mut self.answer) {
                 (b'a' | b'A', Answer::Collected(whole)) => {
                     let limit = self.grant.limits.response_body;
@@ -422,6 +424,7 @@ impl Call {
                     }
                     // In this order: what it said before its end is heard when its end is known.
                     let standing = self.zygote.standing(id, waker);
+                    self.take_start(&standing);
                     let heard = self.hear(&work.answer, waker);
                     work.logged = log(&mut self.command, &work.log, work.logged);
                     self.take_usage(&mut work, &standing);
@@ -483,15 +486,19 @@ impl Call {
         }
     }
 
+    fn take_start(&mut self, standing: &Standing) {
+        let began = match standing {
+            Standing::Begun { at, .. } => Some(*at),
+            Standing::Ended { began, .. } => *began,
+            _ => None,
+        };
+        self.usage.started = self.usage.started.or(began);
+    }
+
     fn take_usage(&mut self, work: &mut Work, standing: &Standing) {
-        match standing {
-            Standing::Begun { at, .. } => self.usage.started = self.usage.started.or(Some(*at)),
-            Standing::Ended { began, end } => {
-                self.usage.started = self.usage.started.or(*began);
-                self.usage.memory = end.memory;
-                self.usage.elsewhere = Duration::from_micros(end.processor);
-            }
-            _ => {}
+        if let Standing::Ended { end, .. } = standing {
+            self.usage.memory = end.memory;
+            self.usage.elsewhere = Duration::from_micros(end.processor);
         }
         if let Some(time) = work.group.as_mut().and_then(Lease::time) {
             self.usage.elsewhere = time;
