@@ -15,7 +15,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from harness import MILLPOND, PATIENCE, ROOT, answer_of, building_environment, cli, eventually, guest
+from harness import LONG, MILLPOND, PATIENCE, ROOT, answer_of, building_environment, cli, eventually, guest
 
 
 def has_target(target):
@@ -48,6 +48,9 @@ TEMPLATES = {
     "python-http": Template("app.py", lambda: True, "python3", HANDLER, "'"),
     "js-http": Template("app.js", (ROOT / "build" / "templates" / "js-http.installed").exists, "Node 20", HANDLER, "`"),
 }
+
+# Each build of these takes a quarter of a minute: a mistake and its correction are left to the long tests.
+SLOW = () if LONG else ("python-http", "js-http")
 
 
 class Session:
@@ -155,6 +158,8 @@ def test_the_first_five_minutes(tmp_path, capsys, name):
         after = time.monotonic() - up.told("built", count)["arrived"]
         with capsys.disabled():
             print(f"\n{name}: the new answer {after:.2f} s after the rebuild's end")
+        if name in SLOW:
+            return
 
         count = len(up.events)
         mistake = f"Good night {template.quote} +"
