@@ -165,7 +165,7 @@ class Launched:
             self.process.wait()
             raise Unavailable(f"the baseline does not start: {self.last_words()}")
         self.interpreter = int(line)
-        self.instances = []
+        self.instances, self.is_zygote = [], False
 
     def last_words(self):
         lines = self.log.read_text(errors="replace").strip().splitlines()
@@ -180,6 +180,9 @@ class Launched:
 
     def fork(self):
         """A process for an instance, which waits for its order, as a fork ahead of need does."""
+        if not self.is_zygote:
+            self.is_zygote = True
+            self.control.send(b"z")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         socket.send_fds(self.control, [b"f"], [theirs.fileno()])

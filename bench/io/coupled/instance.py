@@ -3,7 +3,7 @@
 It is started confined, with a socket as descriptor `CONTROL`, which says:
 
 - `i`, with descriptors: be an instance. The first is the socket on which it says `p` and its port, once it can be called, and in the end `e` and an error;
-- `f`, with a descriptor: fork a process, which says `h` there when it is, and waits for its `i` on that.
+- `z`: be a zygote, which forks with each `f`, that has a descriptor: the new process says `h` there when it is, and waits for its `i` on that.
 
 An instance serves until its socket is closed, one request at a time.
 """
@@ -78,29 +78,28 @@ def main():
     os.chdir(os.environ["LAMBDA_TASK_ROOT"])
     module, _, function = os.environ["_HANDLER"].rpartition(".")
     handler = getattr(importlib.import_module(module), function)
-    forks = False
-    while True:
-        packet, sockets = receive(control)
-        if packet == b"i":
-            serve(handler, sockets[0])
-        elif packet != b"f":
-            return
-        if not forks:
-            import native
+    packet, sockets = receive(control)
+    if packet == b"i":
+        serve(handler, sockets[0])
+    elif packet != b"z":
+        return
+    import native
 
-            if threading.active_count() > 1:
-                raise RuntimeError("the import has started threads, and cannot be forked")
-            gc.collect()
-            gc.freeze()
-            forks = True
-        if native.fork() == 0:
-            control.close()
-            native.enclose()
-            sockets[0].send(b"h")
-            if receive(sockets[0])[0] == b"i":
-                serve(handler, sockets[0])
-            os._exit(0)
-        sockets[0].close()
+    if threading.active_count() > 1:
+        raise RuntimeError("the import has started threads, and cannot be forked")
+    gc.collect()
+    gc.freeze()
+    # In this process it forks for each `f`; what comes back is in a fork.
+    _, descriptor = native.obey(CONTROL)
+    if descriptor is None:
+        return
+    control.close()
+    native.enclose(False)
+    socket = _socket.socket(fileno=descriptor)
+    socket.send(b"h")
+    if receive(socket)[0] == b"i":
+        serve(handler, socket)
+    os._exit(0)
 
 
 if __name__ == "__main__":
