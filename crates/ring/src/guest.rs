@@ -1,12 +1,19 @@
 //! See [`GuestEnd`].
 
-use crate::channel::{Corrupt, End, Message, Misfit, Place, SendError, Sent, Unfit};
+use crate::{
+    channel::{Corrupt, End, Message, Misfit, Place, SendError, Sent, Unfit},
+    pages::Pages,
+};
 use rustix::{
     fs::fstat,
     io::{self, Errno},
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap},
 };
-use std::{os::fd::AsFd, process, ptr::NonNull};
+use std::{
+    os::fd::{AsFd as _, OwnedFd},
+    process,
+    ptr::NonNull,
+};
 
 /// A guest's end of a channel, where the guest has the operating system's help, and its mapping of the memory.
 ///
@@ -14,6 +21,8 @@ use std::{os::fd::AsFd, process, ptr::NonNull};
 #[derive(Debug)]
 pub struct GuestEnd {
     end: End,
+    pages: Pages,
+    file: OwnedFd,
     start: NonNull<u8>,
     size: usize,
     /// Whose it is.
@@ -50,7 +59,7 @@ impl GuestEnd {
     ///
     /// # Errors
     /// There is none.
-    pub fn open(file: impl AsFd) -> Result<Self, OpenError> {
+    pub fn open(file: OwnedFd) -> Result<Self, OpenError> {
         let map = || -> io::Result<(NonNull<u8>, usize)> {
             let size = usize::try_from(fstat(&file)?.st_size).map_err(|_| Errno::FBIG)?;
             let all = ProtFlags::READ | ProtFlags::WRITE;
@@ -66,6 +75,8 @@ impl GuestEnd {
         match end {
             Ok(end) => Ok(Self {
                 end,
+                pages: Pages::default(),
+                file,
                 start,
                 size,
                 process: process::id(),
@@ -130,7 +141,7 @@ impl GuestEnd {
     /// # Errors
     /// The same.
     pub fn copy_in(&mut self, place: Place, from: &[u8]) -> Result<(), Misfit> {
-        self.end.copy_in(place, from)
+        self.pages.copy_in(&mut self.end, self.file.as_fd(), place, from)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     Region, Shared,
     channel::{Corrupt, End, HEADER, Layout, Message, Misfit, Place, SendError, Sent, Unfit},
+    pages::Pages,
 };
 
 /// The host's end of a channel, and the memory that it is in.
@@ -11,6 +12,7 @@ use crate::{
 #[derive(Debug)]
 pub struct HostEnd {
     end: End,
+    pages: Pages,
     shared: Shared,
 }
 
@@ -29,7 +31,11 @@ impl HostEnd {
         // SAFETY: the memory is mapped as long as `shared` is there, which is as long as this end is; the header was just written. Nothing
         // in this process but `end` has this mapping's address.
         let end = unsafe { End::host(shared.start(), layout) }?;
-        Ok(Self { end, shared })
+        Ok(Self {
+            end,
+            pages: Pages::default(),
+            shared,
+        })
     }
 
     /// What the guest maps.
@@ -89,6 +95,6 @@ impl HostEnd {
     /// # Errors
     /// The same.
     pub fn copy_in(&mut self, place: Place, from: &[u8]) -> Result<(), Misfit> {
-        self.end.copy_in(place, from)
+        self.pages.copy_in(&mut self.end, self.shared.file(), place, from)
     }
 }

@@ -26,6 +26,8 @@ mod guest;
 #[cfg(feature = "std")]
 mod host;
 #[cfg(feature = "std")]
+mod pages;
+#[cfg(feature = "std")]
 mod region;
 mod sync;
 
