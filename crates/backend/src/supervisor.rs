@@ -1,7 +1,7 @@
 //! The node's side: it starts the backend, and starts it again.
 
 use crate::control::{self, Attach};
-use contract::{Call, CallError, Caller, Calling, Grant, Service, Session};
+use contract::{Attachment, Call, CallError, Caller, Calling, Grant, Service, Session};
 use ring::bells;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -201,14 +201,17 @@ impl Session for ProxySession {
         Box::pin(async move { Err(CallError::Target(call.target)) })
     }
 
-    fn attach(&self, caller: &Caller) -> Result<OwnedFd, CallError> {
+    fn attach(&self, caller: &Caller) -> Result<Attachment, CallError> {
         let attach = Attach::new(self.service, &self.grant, caller);
         let made = bells().and_then(|(host, guest)| {
             control::send(&self.shared.control, &attach, host.as_fd())?;
             Ok(guest)
         });
         match made {
-            Ok(bell) => Ok(bell.into_inner()),
+            Ok(bell) => Ok(Attachment {
+                bell: bell.into_inner(),
+                lasts: caller.traceparent.is_none(),
+            }),
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => Err(CallError::Busy),
             Err(error) => Err(CallError::Broken(format!("no link to the backend: {error}"))),
         }

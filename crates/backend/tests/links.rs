@@ -213,7 +213,7 @@ fn attach(backend: &Backend) -> OwnedFd {
     };
     let proxy = backend.service("s3", |grant| !grant.s3.is_empty());
     let session = proxy.bind(&grant).unwrap();
-    session.attach(&Caller::default()).unwrap()
+    session.attach(&Caller::default()).unwrap().bell
 }
 
 fn link(backend: &Backend) -> Arc<Link> {

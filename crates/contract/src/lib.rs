@@ -50,6 +50,8 @@ pub use policy::{Admission, Job, Load, Party, Policy, Quota, Refusal, Stop, Tick
 pub use problem::Problem;
 pub use request::{Body, BodyError, BodyStream, Input, ResponseHead, ResponseSink, Trailers};
 pub use secret::{Piece, SecretName, Template, TemplateError};
-pub use service::{Call, CallError, Caller, Calling, Reply, Service, Services, Session, Standing};
+pub use service::{
+    Attachment, Call, CallError, Caller, Calling, Reply, Service, Services, Session, Standing,
+};
 pub use store::{Change, Entry, Expect, Revision, Store, StoreError, Watch};
 pub use units::{ByteSize, UnitError, format_duration, parse_duration};

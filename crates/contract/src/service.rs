@@ -37,14 +37,22 @@ pub trait Session: Send + Sync {
     /// its end gives the rest up. A body that breaks off ends with an error, and never as if it were whole.
     fn call(&self, call: Call) -> Calling;
 
-    /// A socket over which a process of the sandbox's own has all of this from the service itself: the guest's bell of a channel. It is the right to
-    /// call, and ends with whoever has it. Does not block; the calls are in this caller's trace.
+    /// A way for a process of the sandbox's own to have all of this from the service itself. Does not block; the calls are in this caller's trace.
     ///
     /// # Errors
     /// The service has no such way (as here), or cannot be reached now.
-    fn attach(&self, _caller: &Caller) -> Result<OwnedFd, CallError> {
+    fn attach(&self, _caller: &Caller) -> Result<Attachment, CallError> {
         Err(CallError::Target("this service".to_owned()))
     }
+}
+
+/// What [`Session::attach`] gives. It is the right to call, and ends with whoever has it.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The guest's bell of a channel.
+    pub bell: OwnedFd,
+    /// Whether calls over it are the same for each request without a trace of its own that the sandbox serves: then it may be kept for the next one.
+    pub lasts: bool,
 }
 
 /// A call under way.

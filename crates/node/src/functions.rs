@@ -14,8 +14,9 @@ use backend::{Limits, Links};
 use bytes::{Bytes, BytesMut};
 use calls::{CallId, Request, SubmitError, Timestamp};
 use contract::{
-    Body, Call, CallError, Caller, Calling, FunctionId, FunctionRef, Grant, Head, HeadBuilder, Name,
-    Qualifier, Quota, Refusal, Reply, RequestId, ResponseHead, Service, Session, Standing, VersionNumber,
+    Attachment, Body, Call, CallError, Caller, Calling, FunctionId, FunctionRef, Grant, Head, HeadBuilder,
+    Name, Qualifier, Quota, Refusal, Reply, RequestId, ResponseHead, Service, Session, Standing,
+    VersionNumber,
 };
 use dispatcher::Reader;
 use gateway::{DEPTH, Later};
@@ -175,7 +176,7 @@ impl Session for FunctionsSession {
         })
     }
 
-    fn attach(&self, caller: &Caller) -> Result<OwnedFd, CallError> {
+    fn attach(&self, caller: &Caller) -> Result<Attachment, CallError> {
         let standing = caller.request;
         let standing = standing.ok_or_else(|| CallError::Denied(IMPORT.to_owned()))?;
         let (host, guest) = bells().map_err(|_| CallError::Busy)?;
@@ -200,7 +201,11 @@ impl Session for FunctionsSession {
         if let Some((_, earlier)) = links.insert(standing.id, (number, task.abort_handle())) {
             earlier.abort();
         }
-        Ok(guest.into_inner())
+        Ok(Attachment {
+            bell: guest.into_inner(),
+            // The calls end with the request.
+            lasts: false,
+        })
     }
 }
 

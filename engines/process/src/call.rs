@@ -10,7 +10,9 @@ use crate::{
     wire::{self, End, Id, Order},
 };
 use bytes::Bytes;
-use contract::{CallError, Caller, Fault, Grant, Input, ResponseHead, Sandbox, Services, Step, Until, Usage};
+use contract::{
+    Attachment, CallError, Caller, Fault, Grant, Input, ResponseHead, Sandbox, Services, Step, Until, Usage,
+};
 use fresh::Place;
 use rustix::{
     fs::fstat,
@@ -208,6 +210,9 @@ impl Call {
                 about.insert(name.to_owned(), value.into());
             }
         }
+        if head.header("traceparent").is_some() {
+            about.insert("is_traced".to_owned(), true.into());
+        }
         if let Some(bytes) = event_bytes {
             about.insert("event_bytes".to_owned(), bytes.into());
         }
@@ -367,7 +372,8 @@ impl Call {
                     let service = String::from_utf8_lossy(piece).into_owned();
                     // Who does not take what it has asked for has not asked.
                     let _ = match self.link(&service) {
-                        Ok(bell) => wire::send(socket, &[b"c"], &[bell.as_fd()]),
+                        Ok(Attachment { bell, lasts: true }) => wire::send(socket, &[b"k"], &[bell.as_fd()]),
+                        Ok(Attachment { bell, lasts: false }) => wire::send(socket, &[b"c"], &[bell.as_fd()]),
                         Err(reason) => wire::send(socket, &[b"n", reason.as_bytes()], &[]),
                     };
                 }
@@ -378,7 +384,7 @@ impl Call {
     }
 
     /// A link to a service, or why there is none.
-    fn link(&mut self, service: &str) -> Result<OwnedFd, String> {
+    fn link(&mut self, service: &str) -> Result<Attachment, String> {
         let left = self.links.checked_sub(1);
         self.links = left.ok_or("denied this request has asked for too many links")?;
         let caller = Caller {
@@ -614,7 +620,7 @@ pub(crate) fn link(
     services: Option<&Arc<Services>>,
     service: &str,
     caller: &Caller,
-) -> Result<OwnedFd, String> {
+) -> Result<Attachment, String> {
     let session = services.and_then(|services| services.get(service));
     let session =
         session.ok_or_else(|| format!("denied the manifest grants nothing of the service {service}"))?;

@@ -482,7 +482,9 @@ impl Package {
             sandbox: Some(call::number()),
             ..Caller::default()
         };
-        let links = move |service: &str| call::link(services.as_ref(), service, &caller);
+        let links = move |service: &str| {
+            call::link(services.as_ref(), service, &caller).map(|attachment| attachment.bell)
+        };
         self.host.zygote(&setup, &self.executable, group, Box::new(links))
     }
 

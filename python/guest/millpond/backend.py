@@ -114,24 +114,31 @@ def _heard(ask, *arguments):
         raise Failed(kind, message) from None
 
 
+_NONE = (None, False)
+
+
 class _Links:
     """The links of this process, by their services. Each is made when it is first wanted, and anew when the backend was."""
 
     def __init__(self):
+        # The links, with whether each may be kept for further requests.
         self._socket, self._known, self._process = None, {}, os.getpid()
         self._lock = _thread.allocate_lock()
 
-    def begin(self, socket):
-        self.__init__()
+    def begin(self, socket, keeps):
+        known = self._known
+        self.end(keeps)
+        self._known = {service: link for service, link in known.items() if keeps and link[1]}
         self._socket = socket
 
-    def end(self):
-        for link in self._known.values():
-            link.close()
+    def end(self, keeps=False):
+        for link, lasts in self._known.values():
+            if not (keeps and lasts):
+                link.close()
         self.__init__()
 
     def get(self, service):
-        link = self._known.get(service)
+        link, _ = self._known.get(service, _NONE)
         if link is not None and not link.is_gone:
             return link
         if self._socket is None:
@@ -139,9 +146,9 @@ class _Links:
         if self._process != os.getpid():
             raise Failed("unavailable", "there are no services in a process that the function has forked: call them in its first one")
         with self._lock:
-            link = self._known.get(service)
+            link, _ = self._known.get(service, _NONE)
             if link is None or link.is_gone:
-                link = self._known[service] = self._made(service)
+                link, _ = self._known[service] = self._made(service)
             return link
 
     def _made(self, service):
@@ -150,7 +157,7 @@ class _Links:
             packet, descriptors = receive(self._socket, 4096, _socket.CMSG_SPACE(4))
             if not descriptors:
                 raise Failed(*packet[1:].decode().split(" ", 1))
-            return native.Link(descriptors[0])
+            return native.Link(descriptors[0]), packet == b"k"
         except OSError as error:
             raise Failed("unavailable", f"no link to the backend: {error}") from None
 
@@ -158,10 +165,10 @@ class _Links:
 _links = _Links()
 
 
-def reach(socket):
-    """Has links be asked for on `socket`: `c` and a service's name; what comes is `c` with the link's socket, or `n` and why there is none: a kind of
-    failure, a blank, and in words."""
-    _links.begin(socket)
+def reach(socket, keeps=False):
+    """Has links be asked for on `socket`: `c` and a service's name; what comes is `c` or `k` with the link's socket, or `n` and why there is none: a kind
+    of failure, a blank, and in words. Those before it end, but for those that came with `k` if it `keeps` them."""
+    _links.begin(socket, keeps)
 
 
 def leave():

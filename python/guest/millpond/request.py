@@ -87,9 +87,8 @@ def _serve_one(answer, handler, packet, descriptors):
     line, _, event = packet.partition(b"\n")
     about = json.loads(line)
     output, *files = descriptors
-    # A link is for one request.
-    backend.leave()
-    backend.reach(answer)
+    # In a trace, links are for one request.
+    backend.reach(answer, keeps="is_traced" not in about)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
