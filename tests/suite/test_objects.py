@@ -256,3 +256,42 @@ def kill_backend(node):
     for process in children(node.process.pid):
         if is_backend(process):
             os.kill(process, signal.SIGKILL)
+
+
+KEEPING = """
+import boto3, re
+s3 = boto3.client("s3")
+kept = []
+
+def handler(event, context):
+    body = s3.get_object(Bucket="pond", Key="in.txt")["Body"]
+    unread = s3.get_object(Bucket="pond", Key="in.txt")["Body"]
+    before, kept[:] = [one.read().decode() for one in kept], [unread] if event.get("leave") else []
+    channels = re.findall(r"(\\d+)\\s+/memfd:millpond-region", open("/proc/self/maps").read())
+    return {"text": body.read().decode(), "before": before, "channels": sorted(set(channels))}
+"""
+
+
+def test_a_process_that_stays_keeps_its_link_unless_a_request_is_traced(pond, s3):
+    s3.client().put_object(Bucket="pond", Key="in.txt", Body=b"water")
+    app = pond.deploy("keeping", {"f": objects(KEEPING, reuse=100), "fresh": objects(KEEPING)})
+
+    def ask(name="f", trace=None, leave=False):
+        headers = {"traceparent": f"00-{trace * 32}-{'b' * 16}-01"} if trace else None
+        said = app.call(name, json.dumps({"leave": leave}).encode(), headers=headers).document
+        assert said["text"] == "water" and len(said["channels"]) == 1, said
+        return said["channels"][0], said["before"]
+
+    first, _ = ask(leave=True)
+    assert ask() == (first, ["water"]), "what a request left unread is there for the next one"
+    assert ask() == (first, [])
+    traced, _ = ask(trace="1")
+    again, _ = ask(trace="2")
+    untraced, _ = ask()
+    assert len({first, traced, again, untraced}) == 4
+    assert ask()[0] == untraced
+
+    kill_backend(pond)
+    anew, _ = ask()
+    assert anew != untraced and ask()[0] == anew
+    assert ask("fresh")[0] != ask("fresh")[0]
