@@ -26,7 +26,6 @@ use ring::bells;
 use std::{
     collections::HashMap,
     future::poll_fn,
-    os::fd::OwnedFd,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
