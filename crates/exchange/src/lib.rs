@@ -17,10 +17,12 @@
 
 mod guest;
 mod room;
+mod talk;
 mod wire;
 
 pub use guest::{Broken, CallHandle, Head, Link};
 pub use room::Room;
+pub use talk::Talk;
 pub use wire::{Ask, Id, Span, Tell};
 
 /// Calls of one guest at a time.

@@ -1,0 +1,330 @@
+//! See [`Talk`].
+
+use crate::{Ask, Broken, CALL_PIECE, Head, LARGEST_HEAD, MOST_CALLS, Room, Span, Tell, wire::Id};
+use ring::{GuestEnd, channel::Place};
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::Range,
+    os::fd::OwnedFd,
+};
+
+/// A guest's side without any waiting: each of these does what can be done now, and `None` says that more must be heard before. What is said may have
+/// to be rung for ([`Talk::must_ring`]).
+pub struct Talk {
+    end: GuestEnd,
+    room: Room,
+    calls: HashMap<Id, Pending>,
+    next: Id,
+    must_ring: bool,
+    gone: bool,
+}
+
+#[derive(Default)]
+struct Pending {
+    /// Given to the host until it is said to be read.
+    places: Vec<Range<u64>>,
+    head: Option<(Span, Option<u64>)>,
+    pieces: VecDeque<Span>,
+    /// Of the first piece, what was read.
+    read: u64,
+    last: bool,
+    failed: Option<Vec<u8>>,
+    /// Nobody waits for it, but the host has not said its last word yet, and may be reading.
+    dropped: bool,
+}
+
+/// What of a call is copied: what it begins with leaves some room to those that have begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Head,
+    First,
+    /// Of a body, once the host has taken what came before.
+    Next,
+}
+
+impl Talk {
+    /// On the channel in this file.
+    ///
+    /// # Errors
+    /// There is no channel in it.
+    pub fn open(file: OwnedFd) -> std::io::Result<Self> {
+        let end = GuestEnd::open(file).map_err(std::io::Error::other)?;
+        let bulk = end.bulk();
+        let room = Room::new(bulk.start..bulk.start + bulk.len() / 2);
+        Ok(Self {
+            end,
+            room,
+            calls: HashMap::new(),
+            next: 0,
+            must_ring: false,
+            gone: false,
+        })
+    }
+
+    /// Whether nobody is there any more, as far as is known.
+    pub fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Nobody is there any more.
+    pub fn end(&mut self) {
+        self.gone = true;
+    }
+
+    /// Whether the bell must be rung for what was said since the last time.
+    pub fn must_ring(&mut self) -> bool {
+        std::mem::take(&mut self.must_ring)
+    }
+
+    /// Has the other end ring for what it says next: whether it will. If not, there is more to hear now.
+    pub fn sleep(&mut self) -> bool {
+        match self.end.sleep() {
+            Ok(sleeps) => sleeps,
+            Err(_) => {
+                self.gone = true;
+                false
+            }
+        }
+    }
+
+    /// Takes in all that was said. One that does not keep to the rules has gone.
+    pub fn hear(&mut self) {
+        if self.take_in().is_err() {
+            self.gone = true;
+        }
+    }
+
+    fn take_in(&mut self) -> Result<(), Broken> {
+        while let Some(message) = self.end.receive().map_err(|_| Broken::Gone)? {
+            let tell = Tell::read(message).ok_or(Broken::Gone)?;
+            let (Tell::Taken { id }
+            | Tell::Head { id, .. }
+            | Tell::Piece { id, .. }
+            | Tell::Failed { id, .. }) = tell;
+            let reason = match tell {
+                Tell::Failed { reason, .. } if reason.length > 0 => self.copy(reason)?,
+                _ => Vec::new(),
+            };
+            let Some(call) = self.calls.get_mut(&id) else {
+                // It failed, and was dropped before that was heard.
+                continue;
+            };
+            match tell {
+                Tell::Taken { .. } => {}
+                Tell::Head { head, length, .. } => call.head = Some((head, length)),
+                Tell::Piece { body, last, .. } => {
+                    call.last |= last;
+                    call.pieces.extend((body.length > 0).then_some(body));
+                    continue;
+                }
+                Tell::Failed { .. } => call.failed = Some(reason),
+            }
+            let is_over = call.dropped && call.failed.is_some();
+            for place in call.places.drain(..) {
+                self.room.give_back(place);
+            }
+            if is_over {
+                self.calls.remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of a new call, which [`Talk::drop_call`] ends.
+    pub fn begin(&mut self) -> Option<Id> {
+        if self.gone || self.calls.len() >= MOST_CALLS {
+            return None;
+        }
+        // Numbers come round only after calls that have long ended.
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.calls.insert(id, Pending::default());
+        Some(id)
+    }
+
+    /// Copies the head of a call: where it is, for [`Talk::call`].
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub fn put_head(&mut self, id: Id, head: &[u8]) -> Option<Result<Span, Broken>> {
+        if head.len() as u64 > LARGEST_HEAD {
+            return Some(Err(Broken::TooLarge));
+        }
+        self.put(id, head, Part::Head)
+    }
+
+    /// Copies as much of a body as there is room for.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub fn put_first(&mut self, id: Id, body: &[u8]) -> Option<Result<Span, Broken>> {
+        if body.is_empty() {
+            return Some(Ok(Span::default()));
+        }
+        self.put(id, &body[..body.len().min(CALL_PIECE as usize)], Part::First)
+    }
+
+    fn put(&mut self, id: Id, bytes: &[u8], part: Part) -> Option<Result<Span, Broken>> {
+        let all = bytes.len() as u64;
+        let spare = self.room.spare();
+        let wanted = match part {
+            Part::Head if spare < all => return None,
+            Part::First if spare == 0 => return None,
+            Part::First => all.min(spare),
+            Part::Head | Part::Next => all,
+        };
+        let place = self.room.take(wanted)?;
+        if part == Part::Head && place.end - place.start < wanted {
+            self.room.give_back(place);
+            return None;
+        }
+        let span = Span {
+            offset: place.start,
+            length: all.min(place.end - place.start),
+        };
+        let Some(call) = self.calls.get_mut(&id) else {
+            self.room.give_back(place);
+            return Some(Err(Broken::Gone));
+        };
+        call.places.push(place);
+        Some(self.copy_in(span, &bytes[..span.length as usize]))
+    }
+
+    fn copy_in(&mut self, span: Span, bytes: &[u8]) -> Result<Span, Broken> {
+        let at = self.place(span)?;
+        self.end.copy_in(at, bytes).map_err(|_| Broken::Gone)?;
+        Ok(span)
+    }
+
+    /// Makes a call whose body has so many bytes, of which the first are there.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub fn call(&mut self, id: Id, head: Span, body: Span, length: u64) -> Result<(), Broken> {
+        self.say(Ask::Call {
+            id,
+            head,
+            body,
+            length,
+        })
+    }
+
+    /// Sends more of the body: how many bytes of it. 0 if there is a reply already, which ends the sending.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub fn send(&mut self, id: Id, body: &[u8]) -> Option<Result<usize, Broken>> {
+        let call = self.calls.get(&id)?;
+        let answered = call.head.is_some() || call.failed.is_some();
+        if answered || body.is_empty() {
+            return Some(Ok(0));
+        }
+        if !call.places.is_empty() {
+            return None;
+        }
+        let put = self.put(id, &body[..body.len().min(CALL_PIECE as usize)], Part::Next)?;
+        Some(put.and_then(|body| {
+            self.say(Ask::Piece { id, body })?;
+            Ok(body.length as usize)
+        }))
+    }
+
+    /// The head of the reply, once.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub fn head(&mut self, id: Id) -> Option<Result<Head, Broken>> {
+        let call = self.calls.get_mut(&id)?;
+        let (span, length) = match (call.head.take(), &call.failed) {
+            (Some(head), _) => head,
+            (None, Some(reason)) => return Some(Err(Broken::Failed(reason.clone()))),
+            (None, None) => return None,
+        };
+        Some(self.copy(span).and_then(|head| {
+            self.say(Ask::Free { offset: span.offset })?;
+            Ok(Head { head, length })
+        }))
+    }
+
+    /// Bytes of the reply's body that can be read at once: 0 at its end.
+    ///
+    /// # Errors
+    /// See [`Broken`]: the body breaks off.
+    pub fn ready(&mut self, id: Id) -> Option<Result<usize, Broken>> {
+        let call = self.calls.get(&id)?;
+        match (call.pieces.front(), &call.failed) {
+            (Some(piece), _) => Some(Ok(piece.length.saturating_sub(call.read) as usize)),
+            (None, Some(reason)) => Some(Err(Broken::Failed(reason.clone()))),
+            (None, None) => call.last.then_some(Ok(0)),
+        }
+    }
+
+    /// Copies the next bytes of the reply's body: how many, 0 at its end.
+    ///
+    /// # Errors
+    /// See [`Broken`]: the body breaks off.
+    pub fn read(&mut self, id: Id, to: &mut [u8]) -> Option<Result<usize, Broken>> {
+        let ready = match self.ready(id)? {
+            Ok(ready @ 1..) => ready,
+            over => return Some(over),
+        };
+        let call = self.calls.get_mut(&id)?;
+        let piece = *call.pieces.front()?;
+        let count = ready.min(to.len());
+        let part = Span {
+            offset: piece.offset + call.read,
+            length: count as u64,
+        };
+        call.read += count as u64;
+        if count == ready {
+            call.read = 0;
+            call.pieces.pop_front();
+        }
+        Some(self.take_out(part, &mut to[..count]).and_then(|()| {
+            if count == ready {
+                self.say(Ask::Free { offset: piece.offset })?;
+            }
+            Ok(count)
+        }))
+    }
+
+    /// The call, or the rest of its reply, is not wanted any more.
+    pub fn drop_call(&mut self, id: Id) {
+        self.hear();
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        let has_nothing = call.head.is_none() && call.pieces.is_empty() && call.failed.is_none();
+        if call.last && has_nothing {
+            self.calls.remove(&id);
+        } else {
+            call.dropped = true;
+            // Nobody is there to hear it, then.
+            let _ = self.say(Ask::Drop { id });
+        }
+    }
+
+    fn say(&mut self, ask: Ask) -> Result<(), Broken> {
+        // By the rules there is room, so a full ring is one of which the other end reads nothing.
+        let sent = self.end.send(ask.message()).map_err(|_| {
+            self.gone = true;
+            Broken::Gone
+        })?;
+        self.must_ring |= sent.must_ring;
+        Ok(())
+    }
+
+    fn place(&self, span: Span) -> Result<Place, Broken> {
+        self.end.place(span.offset, span.length).ok_or(Broken::Gone)
+    }
+
+    fn copy(&self, span: Span) -> Result<Vec<u8>, Broken> {
+        let mut bytes = vec![0; span.length as usize];
+        self.take_out(span, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn take_out(&self, span: Span, to: &mut [u8]) -> Result<(), Broken> {
+        self.end.copy_out(self.place(span)?, to).map_err(|_| Broken::Gone)
+    }
+}
