@@ -3,10 +3,12 @@
 import base64
 import json
 import os
+from pathlib import Path
 
 import pytest
 from harness import eventually
 from test_lambda import client_of
+from test_objects import descendants
 from test_preimported import THREADED
 from test_python import function, has_engine  # noqa: F401
 
@@ -174,3 +176,40 @@ def test_processes_that_wait_go_with_their_node(make_node):
     assert processes
     node.stop()
     eventually(lambda: not [one for one in processes if os.path.exists(f"/proc/{one}")], "no process of a function is left")
+
+
+HEAP = """
+import resource
+
+def handler(event, context):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    buffers = [bytearray(256 << 10) for _ in range(64)]
+    del buffers
+    return {"faults": resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before}
+"""
+
+
+def test_what_a_request_frees_is_the_next_ones_and_goes_once_there_is_none(node):
+    others = set(descendants(node.process.pid))
+    app = node.deploy("heap", {"f": function(HEAP, reuse=10_000)})
+    pages = (16 << 20) // os.sysconf("SC_PAGE_SIZE")
+    assert ask(app).document["faults"] >= pages
+    # A second may pass between any two.
+    eventually(lambda: ask(app).document["faults"] < pages // 8, "a request has the pages of the one before")
+
+    def has_given_back():
+        return any(below_peak(one) > 12 << 20 for one in set(descendants(node.process.pid)) - others)
+
+    eventually(has_given_back, "an idle process gives back what is free")
+    assert ask(app).document["faults"] >= pages // 2
+
+
+def below_peak(process):
+    """Bytes that a process has had in memory and has no more."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    fields = dict(line.split(":", 1) for line in lines)
+    sizes = [int(fields.get(name, "0 kB").split()[0]) << 10 for name in ("VmHWM", "VmRSS")]
+    return sizes[0] - sizes[1]

@@ -76,6 +76,7 @@ def _serve(socket, handler, log):
         os.write(descriptors[0], log)
     while packet:
         _serve_one(answer, handler, packet[1:], descriptors)
+        native.rest(answer.fileno())
         packet, descriptors = _heard(answer)
 
 

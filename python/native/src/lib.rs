@@ -1,6 +1,7 @@
-//! What the runtime for Python cannot say in Python: to fork into namespaces of its own, to give up what that took, and the channel to the backend.
+//! What the runtime for Python cannot say in Python: to fork into namespaces of its own, to give up what that took, what of the heap it keeps, and the channel to the backend.
 
 mod fork;
+mod heap;
 mod link;
 
 use pyo3::{exceptions::PyOSError, prelude::*};
@@ -18,6 +19,8 @@ fn check(result: libc::c_long) -> PyResult<()> {
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork::obey, module)?)?;
     module.add_function(wrap_pyfunction!(fork::enclose, module)?)?;
+    module.add_function(wrap_pyfunction!(heap::keep_heap, module)?)?;
+    module.add_function(wrap_pyfunction!(heap::rest, module)?)?;
     module.add_class::<link::Link>()?;
     module.add_class::<link::Call>()
 }
