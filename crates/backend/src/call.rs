@@ -9,6 +9,7 @@ use bytes::Bytes;
 use contract::{Body, BodyError, BodyStream, Call, CallError, Caller, Reply, Session};
 use serde::{Deserialize, Serialize};
 use std::{
+    borrow::Cow,
     future::{Future, poll_fn},
     pin::Pin,
     sync::Arc,
@@ -18,7 +19,7 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// What a sandbox says in the head of a call.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Head {
     operation: String,
@@ -26,28 +27,28 @@ pub(crate) struct Head {
     #[serde(default)]
     parameters: Vec<(String, String)>,
     /// How long the beginning of the reply may take, in milliseconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     patience: Option<u64>,
 }
 
 /// What the head of a reply says.
-#[derive(Debug, Serialize)]
-struct ReplyHead {
-    status: u16,
-    headers: Vec<(String, String)>,
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct ReplyHead {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 /// Why there is no reply, or no more of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Failure {
-    kind: &'static str,
-    message: String,
+    pub(crate) kind: Cow<'static, str>,
+    pub(crate) message: String,
 }
 
 impl Failure {
     pub(crate) fn broken(message: &str) -> Self {
         Self {
-            kind: "broken",
+            kind: "broken".into(),
             message: message.to_owned(),
         }
     }
@@ -59,7 +60,7 @@ impl Failure {
             _ => "broken",
         };
         Self {
-            kind,
+            kind: kind.into(),
             message: format!("the reply breaks off: {error}"),
         }
     }
@@ -82,7 +83,7 @@ impl From<CallError> for Failure {
             _ => "broken",
         };
         Self {
-            kind,
+            kind: kind.into(),
             message: error.to_string(),
         }
     }
@@ -241,6 +242,28 @@ impl BodyStream for Coming {
 }
 
 impl Head {
+    /// Of a call, which keeps its body.
+    pub(crate) fn of(call: &mut Call) -> Self {
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        let parameters = call.parameters.iter();
+        Self {
+            operation: call.operation.clone(),
+            target: std::mem::take(&mut call.target),
+            parameters: parameters
+                .map(|(name, value)| (name.clone().into_owned(), text(value)))
+                .collect(),
+            patience: call
+                .patience
+                .map(|patience| u64::try_from(patience.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// Bytes of the body, if it says so.
+    pub(crate) fn length(&self) -> Option<u64> {
+        let is_length = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("content-length");
+        self.parameters.iter().find(is_length)?.1.parse().ok()
+    }
+
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Failure> {
         serde_json::from_slice(bytes)
             .map_err(|error| Failure::broken(&format!("the head of a call: {error}")))

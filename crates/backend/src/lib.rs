@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod client;
 mod control;
 mod limits;
 mod link;

@@ -574,7 +574,7 @@ impl Link {
 }
 
 /// Waits for the sandbox to ring, or to go.
-async fn heard(bell: &Bell<UnixStream>) -> io::Result<Heard> {
+pub(crate) async fn heard(bell: &Bell<UnixStream>) -> io::Result<Heard> {
     let socket = bell.get_ref();
     let hear = || match bell.heard()? {
         Heard::Nothing => Err(io::ErrorKind::WouldBlock.into()),

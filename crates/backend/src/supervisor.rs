@@ -1,6 +1,9 @@
 //! The node's side: it starts the backend, and starts it again.
 
-use crate::control::{self, Attach};
+use crate::{
+    client,
+    control::{self, Attach},
+};
 use contract::{Attachment, Call, CallError, Caller, Calling, Grant, Service, Session};
 use ring::bells;
 use rustix::{
@@ -21,6 +24,7 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+use tokio::runtime::Handle;
 
 /// One that has lived for less is not started again at once.
 const YOUNG: Duration = Duration::from_secs(1);
@@ -90,9 +94,10 @@ impl Backend {
         move || shared.process.load(Ordering::Relaxed)
     }
 
-    /// A service of the backend's, for those to whom something of it is granted.
-    pub fn service(&self, name: &'static str, is_granted: fn(&Grant) -> bool) -> Proxy {
+    /// A service of the backend's, for those to whom something of it is granted. Calls that are made here wait on this runtime.
+    pub fn service(&self, name: &'static str, is_granted: fn(&Grant) -> bool, runtime: Handle) -> Proxy {
         Proxy {
+            runtime,
             name,
             is_granted,
             shared: self.shared.clone(),
@@ -170,6 +175,7 @@ fn wait_for(child: &Child, stopped: &OwnedFd) -> bool {
 pub struct Proxy {
     name: &'static str,
     is_granted: fn(&Grant) -> bool,
+    runtime: Handle,
     shared: Arc<Shared>,
 }
 
@@ -183,22 +189,26 @@ impl Service for Proxy {
             Arc::new(ProxySession {
                 service: self.name,
                 grant: grant.clone(),
+                runtime: self.runtime.clone(),
                 shared: self.shared.clone(),
             }) as Arc<dyn Session>
         })
     }
 }
 
+#[derive(Clone)]
 struct ProxySession {
     service: &'static str,
     grant: Grant,
+    runtime: Handle,
     shared: Arc<Shared>,
 }
 
 impl Session for ProxySession {
     fn call(&self, call: Call) -> Calling {
-        // Deploying refuses grants of it to what is no process.
-        Box::pin(async move { Err(CallError::Target(call.target)) })
+        let (session, caller) = (self.clone(), call.caller.clone());
+        let attach = move || session.attach(&caller);
+        egress::call(&self.runtime, client::make(attach, call))
     }
 
     fn attach(&self, caller: &Caller) -> Result<Attachment, CallError> {

@@ -110,7 +110,7 @@ impl Link {
         body: &[u8],
         length: u64,
     ) -> Result<(CallHandle, usize), Broken> {
-        let id = self.wait(|talk| talk.begin().map(Ok))?;
+        let id = self.wait(|talk| talk.begin(head))?;
         let call = CallHandle {
             link: self.clone(),
             id,

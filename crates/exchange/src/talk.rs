@@ -130,8 +130,14 @@ impl Talk {
         Ok(())
     }
 
-    /// The number of a new call, which [`Talk::drop_call`] ends.
-    pub fn begin(&mut self) -> Option<Id> {
+    /// The number of a new call with this head, which [`Talk::drop_call`] ends.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub fn begin(&mut self, head: &[u8]) -> Option<Result<Id, Broken>> {
+        if head.len() as u64 > LARGEST_HEAD {
+            return Some(Err(Broken::TooLarge));
+        }
         if self.gone || self.calls.len() >= MOST_CALLS {
             return None;
         }
@@ -139,7 +145,7 @@ impl Talk {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         self.calls.insert(id, Pending::default());
-        Some(id)
+        Some(Ok(id))
     }
 
     /// Copies the head of a call: where it is, for [`Talk::call`].
@@ -147,9 +153,6 @@ impl Talk {
     /// # Errors
     /// See [`Broken`].
     pub fn put_head(&mut self, id: Id, head: &[u8]) -> Option<Result<Span, Broken>> {
-        if head.len() as u64 > LARGEST_HEAD {
-            return Some(Err(Broken::TooLarge));
-        }
         self.put(id, head, Part::Head)
     }
 

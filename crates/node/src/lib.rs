@@ -510,7 +510,8 @@ fn services(
     functions: &Functions,
 ) -> Vec<Arc<dyn Service>> {
     let http = Http::new(network.handle().clone(), secrets.clone(), tracer, calls);
-    let objects = backend.map(|backend| Arc::new(objects::service(backend)) as Arc<dyn Service>);
+    let objects = backend.map(|backend| objects::service(backend, network.handle().clone()));
+    let objects = objects.map(|objects| Arc::new(objects) as Arc<dyn Service>);
     objects
         .into_iter()
         .chain([Arc::new(http) as Arc<dyn Service>, Arc::new(functions.clone())])

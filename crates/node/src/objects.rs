@@ -240,9 +240,9 @@ pub(crate) fn start(options: &S3Options, connections: usize, metrics: &Metrics) 
     Ok(backend)
 }
 
-/// Objects, as the backend has them.
-pub(crate) fn service(backend: &Backend) -> Proxy {
-    backend.service("s3", |grant| !grant.s3.is_empty())
+/// Objects, as the backend has them. Calls of the node's own wait on this runtime.
+pub(crate) fn service(backend: &Backend, runtime: Handle) -> Proxy {
+    backend.service("s3", |grant| !grant.s3.is_empty(), runtime)
 }
 
 /// In the backend's process.

@@ -110,8 +110,8 @@ pub(crate) fn wanted(
             application: application.clone(),
             function: name.clone(),
         };
-        // Whose buckets a tenant may use, no operator has said; and Wasm has no interface for them yet.
-        let may_have_objects = application.tenant.is_none() && function.handler.is_some();
+        // Whose buckets a tenant may use, no operator has said.
+        let may_have_objects = application.tenant.is_none();
         let services = [
             ("http", !function.grants.http.is_empty(), true),
             ("s3", !function.grants.s3.is_empty(), may_have_objects),

@@ -1,4 +1,4 @@
-//! Requests of a guest to others: they go to the service `http`, which decides what is granted and holds the connections.
+//! Requests of a guest to others: they go to a service, which decides what is granted and holds the connections.
 
 use super::{
     Host,
@@ -18,6 +18,15 @@ use wasmtime::{Error, Result};
 
 /// Requests that a guest makes at most.
 const MOST_REQUESTS: usize = 1024;
+
+/// To whom a request goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remote {
+    /// The host that it names (`wasi:http/outgoing-handler`).
+    Http,
+    /// S3, as the node knows it: the request's path is the bucket's and the object's (`millpond:s3/objects`).
+    Objects,
+}
 
 /// Bodies of requests that go out, and of replies that come in.
 #[derive(Default)]
@@ -94,13 +103,18 @@ impl Host {
     /// Sends a request, if that is granted to the function at all.
     pub(crate) fn send(
         &mut self,
+        to: Remote,
         request: OutgoingRequest,
         patience: [Option<u64>; 3],
     ) -> Result<Result<Sent, ErrorCode>> {
         let services = self.command()?.services();
-        let Some(session) = services.and_then(|services| services.get("http")).cloned() else {
+        let (service, what) = match to {
+            Remote::Http => ("http", "host"),
+            Remote::Objects => ("s3", "objects in S3"),
+        };
+        let Some(session) = services.and_then(|services| services.get(service)).cloned() else {
             self.command()?
-                .note("a request was not sent: the manifest grants no host");
+                .note(&format!("a request was not sent: the manifest grants no {what}"));
             return Ok(Err(ErrorCode::HttpRequestDenied));
         };
         let body = match request.body {
@@ -111,20 +125,26 @@ impl Host {
                 Body::Stream(Box::new(receiver.ok_or_else(mistaken)?))
             }
         };
-        let scheme = match request.scheme {
-            Some(Scheme::Http) => "http",
-            None | Some(Scheme::Https) => "https",
-            Some(Scheme::Other(_)) => return Ok(Err(ErrorCode::HttpProtocolError)),
-        };
-        let Some(authority) = request.authority else {
-            return Ok(Err(ErrorCode::HttpRequestUriInvalid));
-        };
         let path = request.path.as_deref().unwrap_or("/");
         let slash = if path.starts_with('/') { "" } else { "/" };
+        let target = match (to, request.scheme, request.authority) {
+            (Remote::Http, Some(Scheme::Other(_)), _) => return Ok(Err(ErrorCode::HttpProtocolError)),
+            (Remote::Http, Some(Scheme::Http), Some(authority)) => {
+                format!("http://{authority}{slash}{path}")
+            }
+            (Remote::Http, None | Some(Scheme::Https), Some(authority)) => {
+                format!("https://{authority}{slash}{path}")
+            }
+            (Remote::Objects, None, None) => format!("{slash}{path}"),
+            // An address of S3's is for the node to know.
+            (Remote::Http, _, None) | (Remote::Objects, ..) => {
+                return Ok(Err(ErrorCode::HttpRequestUriInvalid));
+            }
+        };
         let [connect, first_byte, between_bytes] = patience;
         let call = Call {
             operation: method(request.method),
-            target: format!("{scheme}://{authority}{slash}{path}"),
+            target,
             parameters: request.headers.listed(),
             body,
             patience: first_byte

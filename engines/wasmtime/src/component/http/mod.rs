@@ -235,24 +235,39 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
 
     functions!(linker.instance("wasi:http/outgoing-handler@0.2.0")? {
         "handle" => |host, request: Resource<OutgoingRequestHandle>, options: Option<Resource<RequestOptions>>| {
-            let Object::OutgoingRequest(request) = host.table.take(&request)? else {
-                return Err(mistaken());
-            };
-            let patience = match options {
-                Some(options) => match host.table.take(&options)? {
-                    Object::RequestOptions(options) => options,
-                    _ => return Err(mistaken()),
-                },
-                None => [None; 3],
-            };
-            Ok((match host.send(request, patience)? {
-                Ok(sent) => {
-                    let sent: Resource<FutureIncomingResponse> = host.table.push(Object::Sent(sent))?;
-                    Ok(sent)
-                }
-                Err(error) => Err(error),
-            },))
+            host.handle(Remote::Http, &request, options.as_ref())
+        };
+    });
+
+    functions!(linker.instance("millpond:s3/objects@0.1.0")? {
+        "handle" => |host, request: Resource<OutgoingRequestHandle>, options: Option<Resource<RequestOptions>>| {
+            host.handle(Remote::Objects, &request, options.as_ref())
         };
     });
     Ok(())
+}
+
+impl Host {
+    /// Sends a request, and gives what stands for its reply.
+    fn handle(
+        &mut self,
+        to: Remote,
+        request: &Resource<OutgoingRequestHandle>,
+        options: Option<&Resource<RequestOptions>>,
+    ) -> Result<(Result<Resource<FutureIncomingResponse>, ErrorCode>,)> {
+        let Object::OutgoingRequest(request) = self.table.take(request)? else {
+            return Err(mistaken());
+        };
+        let patience = match options {
+            Some(options) => match self.table.take(options)? {
+                Object::RequestOptions(options) => options,
+                _ => return Err(mistaken()),
+            },
+            None => [None; 3],
+        };
+        Ok((match self.send(to, request, patience)? {
+            Ok(sent) => Ok(self.table.push(Object::Sent(sent))?),
+            Err(error) => Err(error),
+        },))
+    }
 }
