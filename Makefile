@@ -150,7 +150,7 @@ build/tools/bin/mdbook:
 
 GUESTS        := $(patsubst tests/guests/%.c,build/guests/%.wasm,$(wildcard tests/guests/*.c)) \
                  $(patsubst tests/guests/%.rs,build/guests/%.wasm,$(wildcard tests/guests/*.rs)) \
-                 build/guests/http-component.wasm \
+                 build/guests/http-component.wasm build/guests/object-component.wasm \
                  build/guests/words-c.wasm build/guests/words-files.wasm build/guests/words-rust.wasm
 NATIVE_GUESTS := $(patsubst %,build/guests/%.native,ping echo env cgi sleep stderr exit3 trap spin endless words) build/guests/words.so
 C_FLAGS       := -std=c17 -O2 -Wall -Wextra -Werror
@@ -171,6 +171,11 @@ build/guests/http-component.wasm: $(wildcard tests/guests/http-component/*.* tes
 	cargo build --quiet --locked --release --manifest-path tests/guests/http-component/Cargo.toml \
 	    --target wasm32-wasip2 --target-dir build/examples-target
 	cp build/examples-target/wasm32-wasip2/release/http_component.wasm $@
+
+build/guests/object-component.wasm: $(wildcard tests/guests/object-component/*.* tests/guests/object-component/src/*) wit/s3.wit Makefile | build/guests
+	cargo build --quiet --locked --release --manifest-path tests/guests/object-component/Cargo.toml \
+	    --target wasm32-wasip2 --target-dir build/examples-target
+	cp build/examples-target/wasm32-wasip2/release/object_component.wasm $@
 
 # By a chore, so after cargo: `build` asks for it where Go is new enough for the bindings.
 build/guests/http-go.wasm: tests/guests/http-go/handler.go examples/hello-http-python/wit/proxy.wit Makefile | build/guests

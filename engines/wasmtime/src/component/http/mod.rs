@@ -21,6 +21,7 @@ use super::{
     functions,
     host::Host,
     io::IoError,
+    outgoing::Remote,
     table::{Event, Object, mistaken},
 };
 use wasmtime::{
