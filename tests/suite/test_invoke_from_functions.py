@@ -68,7 +68,7 @@ def links(event, context):
     from millpond import backend
     before, made = comes_to(client, {"FunctionName": "invoke.echo"}), []
     for _ in range(300):
-        made.append(backend._links._known.pop("lambda"))
+        made.append(backend._links._known.pop("lambda")[0])
         backend._links.get("lambda")
     after = comes_to(client, {"FunctionName": "invoke.echo"})
     return [before["Payload"], after["Payload"], sum(map(is_gone, made))]

@@ -28,10 +28,20 @@ def children(process):
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
+def state(process):
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def has_begun_one(zygote):
+    """Whether it has told the node so: what never began would be ordered again. It waits while a guest starts its program, and for orders afterwards."""
+    name, *guests = [Path(f"/proc/{process}/comm").read_text() for process in (zygote, *children(zygote))]
+    return any(guest != name for guest in guests) and state(zygote) == "S"
+
+
 def runs(process):
     """Whether it does: who has taken it in may not have buried it yet."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return state(process) != "Z"
     except OSError:
         return False
 
@@ -98,10 +108,11 @@ def test_a_zygote_or_a_spawner_that_dies_is_replaced(make_node):
     assert app.call("ping").text == "pong\n"
     for level in ("zygote", "spawner"):
         [spawner] = children(node.process.pid)
+        eventually(lambda: not any(children(zygote) for zygote in children(spawner)), "the guests before have ended")
         answers = []
         waiting = threading.Thread(target=lambda: answers.append(app.call("sleep", rest="?ms=20000")))
         waiting.start()
-        eventually(lambda: any(children(zygote) for zygote in children(spawner)), "it sleeps")
+        eventually(lambda: any(has_begun_one(zygote) for zygote in children(spawner)), "it sleeps")
         for process in children(spawner) if level == "zygote" else [spawner]:
             os.kill(process, signal.SIGKILL)
         waiting.join()
