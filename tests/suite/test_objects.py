@@ -146,11 +146,11 @@ def handler(event, context):
     app.call("f", b"{}").problem(502, "function-raised")
 
 
-def test_grants_need_an_s3_and_a_function_that_can_use_them(pond, node):
-    answer = node.try_deploy("objects", {"copy": objects(COPY)})
-    assert "s3" in answer.problem(422, "grants-unavailable")["detail"]
-    answer = pond.try_deploy("wasm-objects", {"f": ("echo", {"grants": {"s3": [granted("pond")]}})})
-    assert "s3" in answer.problem(422, "grants-unavailable")["detail"]
+def test_grants_need_an_s3(node):
+    grants = {"s3": [granted("pond")]}
+    for function in (objects(COPY), ("object-component", {"grants": grants})):
+        answer = node.try_deploy("objects", {"f": function})
+        assert "s3" in answer.problem(422, "grants-unavailable")["detail"]
 
 
 SCANNED = """
@@ -304,3 +304,87 @@ def test_a_process_that_stays_keeps_its_link_unless_a_request_is_traced(pond, s3
     kill_backend(pond)
     anew, _ = ask()
     assert anew != untraced and ask()[0] == anew
+
+
+def component(*grants, **settings):
+    return ("object-component", {"grants": {"s3": list(grants)}, "timeout": "20s", **settings})
+
+
+def test_a_component_reads_and_writes_objects(pond, s3):
+    """Wasm has S3's REST interface, less what the node knows."""
+    f = pond.deploy("wasm-objects", {"f": component(granted("pond"))}).call
+    data = os.urandom(1_000_003)
+    put = f("f", data, method="PUT", rest="/pond/wasm/a", headers={"x-amz-meta-by": "mill"})
+    assert put.status == 200, put.body
+    there = s3.client().get_object(Bucket="pond", Key="wasm/a")
+    assert (there["Body"].read() == data, there["Metadata"]) == (True, {"by": "mill"})
+    got = f("f", method="GET", rest="/pond/wasm/a")
+    assert (got.status, got.body == data, got.headers["x-amz-meta-by"]) == (200, True, "mill")
+    part = f("f", method="GET", rest="/pond/wasm/a", headers={"range": "bytes=10-19"})
+    assert (part.status, part.body) == (206, data[10:20])
+    listed = f("f", method="GET", rest="/pond?list-type=2&prefix=wasm/")
+    assert (listed.status, b"<Key>wasm/a</Key>" in listed.body) == (200, True)
+    assert f("f", method="HEAD", rest="/pond/wasm/a").status == 200
+    assert f("f", method="DELETE", rest="/pond/wasm/a").status == 204
+    gone = f("f", method="GET", rest="/pond/wasm/a")
+    assert (gone.status, b"NoSuchKey" in gone.body) == (404, True)
+
+
+def test_a_components_large_objects_go_through_whole(pond, s3):
+    f = pond.deploy("wasm-large", {"f": component(granted("pond"), memory="64MiB")}).call
+    data = os.urandom(1 << 20) * 50 + b"x"
+    put = f("f", data, method="PUT", rest="/pond/wasm-large")
+    assert put.status == 200, put.body
+    assert s3.client().get_object(Bucket="pond", Key="wasm-large")["Body"].read() == data
+    assert f("f", method="GET", rest="/pond/wasm-large").body == data
+
+
+def test_a_component_has_what_was_granted_and_names_no_host(pond, s3):
+    s3.client().put_object(Bucket="pond", Key="mine/a", Body=b"x")
+    s3.client().put_object(Bucket="pond", Key="theirs", Body=b"x")
+    functions = {
+        "f": component(granted("pond", "get", prefix="mine/")),
+        "none": ("object-component", {}),
+        "other": ("object-component", {"grants": {"http": [{"host": "example.org"}]}}),
+    }
+    app = pond.deploy("wasm-denied", functions)
+
+    def ask(path, method="GET", function="f", **headers):
+        answer = app.call(function, method=method, rest=f"/{path}", headers=headers)
+        return answer.status, answer.body
+
+    assert ask("pond/mine/a") == (200, b"x")
+    for path, method in (("pond/theirs", "GET"), ("sea/mine/a", "GET"), ("pond/mine/b", "PUT"), ("pond?list-type=2", "GET")):
+        status, body = ask(path, method)
+        assert (status, b"AccessDenied" in body) == (403, True), (path, method, body)
+    assert ask("pond/mine/a", **{"x-address": "1"}) == (502, b"ErrorCode::HttpRequestUriInvalid")
+    for function in ("none", "other"):
+        assert ask("pond/mine/a", function=function) == (502, b"ErrorCode::HttpRequestDenied")
+    assert "grants no objects in S3" in pond.log.read_text()
+
+
+def test_a_backend_that_is_killed_fails_no_component(pond, s3):
+    s3.client().put_object(Bucket="pond", Key="in.txt", Body=b"water")
+    app = pond.deploy("wasm-killed", {"f": component(granted("pond"))})
+    failures, done, stop = [], [0], threading.Event()
+
+    def load():
+        while not stop.is_set():
+            answer = app.call("f", method="GET", rest="/pond/in.txt")
+            if (answer.status, answer.body) != (200, b"water"):
+                failures.append((answer.status, answer.body))
+            done[0] += 1
+
+    threads = [threading.Thread(target=load) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(3):
+            before = done[0]
+            eventually(lambda before=before: done[0] >= before + 20, "requests are served")
+            kill_backend(pond)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []

@@ -29,6 +29,9 @@ pub(crate) struct Head {
     /// How long the beginning of the reply may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     patience: Option<u64>,
+    /// How long its body may pause, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pause: Option<u64>,
 }
 
 /// What the head of a reply says.
@@ -245,6 +248,7 @@ impl Head {
     /// Of a call, which keeps its body.
     pub(crate) fn of(call: &mut Call) -> Self {
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let parameters = call.parameters.iter();
         Self {
             operation: call.operation.clone(),
@@ -252,9 +256,8 @@ impl Head {
             parameters: parameters
                 .map(|(name, value)| (name.clone().into_owned(), text(value)))
                 .collect(),
-            patience: call
-                .patience
-                .map(|patience| u64::try_from(patience.as_millis()).unwrap_or(u64::MAX)),
+            patience: call.patience.map(milliseconds),
+            pause: call.pause.map(milliseconds),
         }
     }
 
@@ -287,7 +290,7 @@ impl Head {
             parameters,
             body,
             patience: self.patience.map(Duration::from_millis),
-            pause: None,
+            pause: self.pause.map(Duration::from_millis),
             caller,
         }
     }

@@ -22,11 +22,15 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
 };
-use tokio::time::sleep;
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    sync::mpsc,
+    time::sleep,
+};
 
 /// A service that answers what it is asked for, in as many pieces as it is told to.
 struct Echo;
@@ -195,7 +199,7 @@ fn start_within(calls: u64, memory: u64, bandwidth: u64) -> Backend {
     Backend::start("/usr/bin/env".into(), arguments.into()).unwrap()
 }
 
-fn attach(backend: &Backend) -> OwnedFd {
+fn session(backend: &Backend, runtime: &Handle) -> Arc<dyn Session> {
     let grant = Grant {
         function: "app.f".parse::<FunctionId>().unwrap(),
         version: VersionNumber(NonZeroU32::MIN),
@@ -211,8 +215,14 @@ fn attach(backend: &Backend) -> OwnedFd {
         }],
         functions: Vec::new(),
     };
-    let proxy = backend.service("s3", |grant| !grant.s3.is_empty());
-    let session = proxy.bind(&grant).unwrap();
+    let proxy = backend.service("s3", |grant| !grant.s3.is_empty(), runtime.clone());
+    proxy.bind(&grant).unwrap()
+}
+
+fn attach(backend: &Backend) -> OwnedFd {
+    // Nothing runs on it: these make their calls themselves.
+    let idle = Builder::new_current_thread().build().unwrap();
+    let session = session(backend, idle.handle());
     session.attach(&Caller::default()).unwrap().bell
 }
 
@@ -518,4 +528,202 @@ fn a_backend_that_is_killed_is_started_again_and_links_are_made_anew() {
             "it ends with its node"
         );
     }
+}
+
+/// The node's side: calls of its own, and a runtime for them.
+struct Own {
+    backend: Backend,
+    runtime: Runtime,
+    session: Arc<dyn Session>,
+}
+
+impl Own {
+    fn start() -> Self {
+        let backend = start();
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let session = session(&backend, runtime.handle());
+        Self {
+            backend,
+            runtime,
+            session,
+        }
+    }
+
+    fn begin(&self, operation: &str, target: &str, length: Option<usize>, body: impl Into<Body>) -> Calling {
+        let length = length.map(|length| ("content-length".into(), Bytes::from(length.to_string())));
+        self.session.call(Call {
+            operation: operation.to_owned(),
+            target: target.to_owned(),
+            parameters: length.into_iter().collect(),
+            body: body.into(),
+            patience: None,
+            pause: None,
+            caller: Caller::default(),
+        })
+    }
+
+    /// The sum of what was sent, and the reply's bytes.
+    fn call(
+        &self,
+        operation: &str,
+        target: &str,
+        length: Option<usize>,
+        body: impl Into<Body>,
+    ) -> Result<(u64, Vec<u8>), CallError> {
+        self.read(self.begin(operation, target, length, body))
+    }
+
+    fn read(&self, calling: Calling) -> Result<(u64, Vec<u8>), CallError> {
+        self.runtime.block_on(async {
+            let Reply { head, body } = calling.await?;
+            assert_eq!(head.status, 200);
+            let (name, sum) = head.headers.first().unwrap();
+            assert_eq!(name, "sum");
+            let sum = std::str::from_utf8(sum).unwrap().parse().unwrap();
+            Ok((sum, whole(body).await?))
+        })
+    }
+}
+
+async fn whole(body: Body) -> Result<Vec<u8>, CallError> {
+    let mut stream = match body {
+        Body::Whole(bytes) => return Ok(bytes.to_vec()),
+        Body::Stream(stream) => stream,
+    };
+    let mut whole = Vec::new();
+    while let Some(piece) = poll_fn(|context| stream.poll_next(context.waker()))
+        .await
+        .map_err(|error| CallError::Broken(error.to_string()))?
+    {
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole)
+}
+
+fn chunks(left: u64, chunk: u64) -> Body {
+    let breaks = false;
+    Body::Stream(Box::new(Chunks { left, chunk, breaks }))
+}
+
+#[test]
+fn the_nodes_own_calls_are_answered_whatever_their_size() {
+    let own = Own::start();
+    assert_eq!(own.call("small", "here", None, Bytes::from_static(b"ab")).unwrap(), (195, b"here".to_vec()));
+    for size in [0, 1, 300_000, 40_000_001] {
+        let expected = pattern(0, size);
+        for operation in ["known", "unknown"] {
+            let sent = (Some(size as usize), chunks(size, 70_001));
+            let (sum_of, got) = own.call(operation, &size.to_string(), sent.0, sent.1).unwrap();
+            assert_eq!(sum_of, sum(&expected), "{size}");
+            assert!(got == expected, "{operation} {size}");
+        }
+    }
+    // Without a length, it is put together, up to a bound.
+    let (sum_of, _) = own.call("small", "", None, chunks(5_000_000, 70_001)).unwrap();
+    assert_eq!(sum_of, sum(&pattern(0, 5_000_000)));
+    let Err(CallError::Broken(said)) = own.call("small", "", None, chunks(9 << 20, 70_001)) else {
+        panic!("it is too large");
+    };
+    assert_eq!(said, "a body of more than 8 MiB needs a `content-length`");
+}
+
+#[test]
+fn the_nodes_own_calls_fail_as_the_service_says() {
+    let own = Own::start();
+    let Err(CallError::Broken(said)) = own.call("fail", "", None, Bytes::new()) else {
+        panic!("it fails");
+    };
+    assert!(said.contains("this"), "{said}");
+    assert!(own.call("breaks", "1000000", None, Bytes::new()).is_err());
+    // What is to be sent breaks off, or ends before its time.
+    let breaking = Chunks {
+        left: 1 << 20,
+        chunk: 1 << 16,
+        breaks: true,
+    };
+    assert!(own.call("small", "", Some(2 << 20), Body::Stream(Box::new(breaking))).is_err());
+    assert!(own.call("small", "", Some(2 << 20), chunks(1 << 20, 1 << 16)).is_err());
+    let mut call = Call {
+        operation: "hang".to_owned(),
+        target: String::new(),
+        parameters: Vec::new(),
+        body: Bytes::new().into(),
+        patience: Some(Duration::from_millis(20)),
+        pause: None,
+        caller: Caller::default(),
+    };
+    let late = own.read(own.session.call(call));
+    assert!(matches!(late, Err(CallError::Timeout(_))), "{late:?}");
+    call = Call {
+        operation: "small".to_owned(),
+        target: "x".repeat(1 << 20),
+        parameters: Vec::new(),
+        body: Bytes::new().into(),
+        patience: None,
+        pause: None,
+        caller: Caller::default(),
+    };
+    assert!(own.read(own.session.call(call)).is_err(), "its head is too long");
+    assert_eq!(own.call("small", "here", None, Bytes::new()).unwrap().1, b"here");
+}
+
+/// A body of what is sent here.
+struct Fed(mpsc::UnboundedReceiver<Bytes>);
+
+impl BodyStream for Fed {
+    fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
+        self.0.poll_recv(&mut Context::from_waker(waker)).map(Ok)
+    }
+
+    fn trailers(&mut self) -> Trailers {
+        Trailers::new()
+    }
+}
+
+#[test]
+fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
+    let own = Own::start();
+    let (starts, process) = (own.backend.starts(), own.backend.process());
+    let kill = |in_process: u64| {
+        let pid = i32::try_from(in_process).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    };
+    // Its turn comes from the backend that lives: each counts for itself.
+    for round in 1..=3 {
+        assert_eq!(own.call("small", "x", None, Bytes::new()).unwrap().1, b"x");
+        assert_eq!(starts(), round);
+        kill(process());
+        assert_eq!(own.call("small", "y", None, Bytes::from_static(b"whole")).unwrap().1, b"y");
+    }
+    // Half of a body has been sent, and it comes once.
+    let (feed, fed) = mpsc::unbounded_channel();
+    let calling = own.begin("small", "", Some(20), Body::Stream(Box::new(Fed(fed))));
+    feed.send(Bytes::from_static(b"0123456789")).unwrap();
+    let read = own.begin("small", "x", None, Bytes::new());
+    assert_eq!(own.read(read).unwrap().1, b"x", "the backend is there");
+    kill(process());
+    drop(feed);
+    assert!(own.read(calling).is_err());
+    // One that is not the same when it is done twice.
+    assert_eq!(own.call("small", "x", None, Bytes::new()).unwrap().1, b"x");
+    let posted = own.begin("POST", "hang", None, Bytes::new());
+    kill(process());
+    drop(posted);
+}
+
+#[test]
+fn a_reply_that_is_not_read_to_its_end_ends_its_link() {
+    let own = Own::start();
+    for _ in 0..200 {
+        let reply = own.runtime.block_on(own.begin("known", "40000000", None, Bytes::new())).unwrap();
+        let Body::Stream(mut stream) = reply.body else {
+            panic!("it is large");
+        };
+        let first = own.runtime.block_on(poll_fn(|context| stream.poll_next(context.waker())));
+        assert!(!first.unwrap().unwrap().is_empty());
+        drop(stream);
+        drop(own.begin("hang", "", None, Bytes::new()));
+    }
+    assert_eq!((own.backend.starts())(), 1);
+    assert_eq!(own.call("small", "here", None, Bytes::new()).unwrap().1, b"here");
 }

@@ -69,7 +69,10 @@ fn ask(request: &IncomingRequest) -> Result<wasip2::http::types::IncomingRespons
     let names_host = request.headers().has("x-address");
     let asked = OutgoingRequest::new(fields);
     asked.set_method(&request.method()).expect("it is a method");
-    asked.set_path_with_query(request.path_with_query().as_deref()).expect("it is a path");
+    // Behind `/function/APPLICATION.FUNCTION`.
+    let target = request.path_with_query().expect("it has a path");
+    let path = target.splitn(4, '/').nth(3).expect("it names a bucket");
+    asked.set_path_with_query(Some(&format!("/{path}"))).expect("it is a path");
     if names_host {
         asked.set_authority(Some("s3.example.org")).expect("it is an authority");
     }
