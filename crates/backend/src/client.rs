@@ -50,7 +50,8 @@ pub(crate) async fn make(
                 }),
             };
             match made {
-                Err(Broken::Gone) if body.is_whole() && call.operation != "POST" && attempts.next().is_some() => {}
+                Err(Broken::Gone)
+                    if body.is_whole() && call.operation != "POST" && attempts.next().is_some() => {}
                 Err(broken) => return Err(failed(&broken)),
                 Ok(reply) => return Ok(reply),
             }
@@ -68,10 +69,7 @@ pub(crate) async fn make(
 /// What is sent.
 enum Upload {
     Whole(Bytes),
-    Stream {
-        stream: Box<dyn BodyStream>,
-        left: u64,
-    },
+    Stream { stream: Box<dyn BodyStream>, left: u64 },
 }
 
 impl Upload {
@@ -162,16 +160,18 @@ impl Client {
                 let Upload::Stream { stream, left } = body else {
                     break;
                 };
-                // Who breaks off has no reply: the call is given up.
-                let Some(piece) = next(&mut **stream).await.map_err(|_| Broken::Gone)? else {
+                if *left == 0 {
                     break;
+                }
+                // Who breaks off has no reply: the call is given up.
+                let broken = |why: &str| Broken::Failed(Failure::broken(why).encoded());
+                let piece = next(&mut **stream).await;
+                let Some(piece) = piece.map_err(|error| broken(&error.to_string()))? else {
+                    return Err(broken("what was to be sent is shorter than its `content-length`"));
                 };
                 // A body that is longer than it says is cut: the service hears of a whole one.
                 rest = piece.slice(..piece.len().min(usize::try_from(*left).unwrap_or(usize::MAX)));
                 *left -= rest.len() as u64;
-                if rest.is_empty() {
-                    break;
-                }
             }
             match self.wait(|talk| talk.send(id, &rest)).await? {
                 // There is a reply already.

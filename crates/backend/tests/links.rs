@@ -540,7 +540,11 @@ struct Own {
 impl Own {
     fn start() -> Self {
         let backend = start();
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let session = session(&backend, runtime.handle());
         Self {
             backend,
@@ -608,7 +612,11 @@ fn chunks(left: u64, chunk: u64) -> Body {
 #[test]
 fn the_nodes_own_calls_are_answered_whatever_their_size() {
     let own = Own::start();
-    assert_eq!(own.call("small", "here", None, Bytes::from_static(b"ab")).unwrap(), (195, b"here".to_vec()));
+    assert_eq!(
+        own.call("small", "here", None, Bytes::from_static(b"ab"))
+            .unwrap(),
+        (195, b"here".to_vec())
+    );
     for size in [0, 1, 300_000, 40_000_001] {
         let expected = pattern(0, size);
         for operation in ["known", "unknown"] {
@@ -641,8 +649,14 @@ fn the_nodes_own_calls_fail_as_the_service_says() {
         chunk: 1 << 16,
         breaks: true,
     };
-    assert!(own.call("small", "", Some(2 << 20), Body::Stream(Box::new(breaking))).is_err());
-    assert!(own.call("small", "", Some(2 << 20), chunks(1 << 20, 1 << 16)).is_err());
+    assert!(
+        own.call("small", "", Some(2 << 20), Body::Stream(Box::new(breaking)))
+            .is_err()
+    );
+    assert!(
+        own.call("small", "", Some(2 << 20), chunks(1 << 20, 1 << 16))
+            .is_err()
+    );
     let mut call = Call {
         operation: "hang".to_owned(),
         target: String::new(),
@@ -693,7 +707,12 @@ fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
         assert_eq!(own.call("small", "x", None, Bytes::new()).unwrap().1, b"x");
         assert_eq!(starts(), round);
         kill(process());
-        assert_eq!(own.call("small", "y", None, Bytes::from_static(b"whole")).unwrap().1, b"y");
+        assert_eq!(
+            own.call("small", "y", None, Bytes::from_static(b"whole"))
+                .unwrap()
+                .1,
+            b"y"
+        );
     }
     // Half of a body has been sent, and it comes once.
     let (feed, fed) = mpsc::unbounded_channel();
@@ -715,11 +734,16 @@ fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
 fn a_reply_that_is_not_read_to_its_end_ends_its_link() {
     let own = Own::start();
     for _ in 0..200 {
-        let reply = own.runtime.block_on(own.begin("known", "40000000", None, Bytes::new())).unwrap();
+        let reply = own
+            .runtime
+            .block_on(own.begin("known", "40000000", None, Bytes::new()))
+            .unwrap();
         let Body::Stream(mut stream) = reply.body else {
             panic!("it is large");
         };
-        let first = own.runtime.block_on(poll_fn(|context| stream.poll_next(context.waker())));
+        let first = own
+            .runtime
+            .block_on(poll_fn(|context| stream.poll_next(context.waker())));
         assert!(!first.unwrap().unwrap().is_empty());
         drop(stream);
         drop(own.begin("hang", "", None, Bytes::new()));

@@ -127,10 +127,7 @@ impl Link {
     }
 
     /// Until it can be done.
-    fn wait<T>(
-        &self,
-        mut attempt: impl FnMut(&mut Talk) -> Option<Result<T, Broken>>,
-    ) -> Result<T, Broken> {
+    fn wait<T>(&self, mut attempt: impl FnMut(&mut Talk) -> Option<Result<T, Broken>>) -> Result<T, Broken> {
         if !self.is_here() {
             return Err(Broken::Gone);
         }

@@ -115,7 +115,7 @@ fn check_component(bytes: &[u8]) -> Result<(), PrepareError> {
                     } else if !offered(name) {
                         return unsupported(format!(
                             "it imports `{name}`; a component may import `wasi:cli`, `wasi:clocks`, `wasi:filesystem`, \
-                             `wasi:http`, `wasi:io`, `wasi:random` and `wasi:sockets` of WASI 0.2"
+                             `wasi:http`, `wasi:io`, `wasi:random` and `wasi:sockets` of WASI 0.2, and `millpond:s3/objects@0.1.0`"
                         ));
                     }
                 }
@@ -160,7 +160,9 @@ fn is_later(name: &str) -> bool {
 fn offered(name: &str) -> bool {
     let packages = ["cli", "clocks", "filesystem", "http", "io", "random", "sockets"];
     let its = name.strip_prefix("wasi:").and_then(|name| name.split_once('/'));
-    its.is_some_and(|(package, interface)| packages.contains(&package) && interface.contains("@0.2."))
+    let is_wasi =
+        its.is_some_and(|(package, interface)| packages.contains(&package) && interface.contains("@0.2."));
+    is_wasi || name.starts_with("millpond:s3/objects@0.1.")
 }
 
 /// A core module that exports `_start: () -> ()` and `memory`, and imports WASI 0.1 functions only.

@@ -33,7 +33,6 @@ def main():
     # What is there now is nobody's garbage, and a collection in a fork would only copy its pages.
     gc.collect()
     gc.freeze()
-    native.keep_heap()
     control.send(b"r")
     order, descriptor = native.obey(CONTROL)
     if descriptor is None:

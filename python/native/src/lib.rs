@@ -19,7 +19,6 @@ fn check(result: libc::c_long) -> PyResult<()> {
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork::obey, module)?)?;
     module.add_function(wrap_pyfunction!(fork::enclose, module)?)?;
-    module.add_function(wrap_pyfunction!(heap::keep_heap, module)?)?;
     module.add_function(wrap_pyfunction!(heap::rest, module)?)?;
     module.add_class::<link::Link>()?;
     module.add_class::<link::Call>()

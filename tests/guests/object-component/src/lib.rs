@@ -1,11 +1,11 @@
 //! An HTTP component that asks S3 for whatever it is asked for, and answers what S3 does: with method, path, body and most fields as they are. With the field
-//! `x-address`, it names a host, which is S3's own business.
+//! `x-length`, it says how long its body is; with `x-address`, it names a host, which is S3's own business.
 
 use wasip2::{
     exports::http::incoming_handler::Guest,
     http::types::{
-        ErrorCode, Fields, IncomingBody, IncomingRequest, OutgoingBody, OutgoingRequest, OutgoingResponse,
-        ResponseOutparam,
+        ErrorCode, Fields, IncomingBody, IncomingRequest, Method, OutgoingBody, OutgoingRequest,
+        OutgoingResponse, ResponseOutparam,
     },
     io::streams::{InputStream, OutputStream, StreamError},
 };
@@ -35,6 +35,9 @@ impl Guest for Component {
                 for name in ["connection", "transfer-encoding", "date", "server", "keep-alive"] {
                     let _ = headers.delete(name);
                 }
+                if matches!(request.method(), Method::Head) {
+                    let _ = headers.delete("content-length");
+                }
                 let answer = OutgoingResponse::new(headers);
                 answer.set_status_code(response.status()).expect("it is a status");
                 let body = answer.body().expect("its body");
@@ -51,7 +54,9 @@ impl Guest for Component {
                 let body = answer.body().expect("its body");
                 ResponseOutparam::set(outparam, Ok(answer));
                 let stream = body.write().expect("its stream");
-                stream.blocking_write_and_flush(format!("{error:?}").as_bytes()).expect("it is written");
+                stream
+                    .blocking_write_and_flush(format!("{error:?}").as_bytes())
+                    .expect("it is written");
                 drop(stream);
                 OutgoingBody::finish(body, None).expect("it is finished");
             }
@@ -62,9 +67,16 @@ impl Guest for Component {
 fn ask(request: &IncomingRequest) -> Result<wasip2::http::types::IncomingResponse, ErrorCode> {
     let fields = Fields::new();
     for (name, value) in request.headers().entries() {
-        if name.starts_with("x-amz-") || name.starts_with("x-millpond-") || ["range", "content-length", "content-type"].contains(&&*name) {
+        if name.starts_with("x-amz-")
+            || name.starts_with("x-millpond-")
+            || ["range", "content-type"].contains(&&*name)
+        {
             fields.append(&name, &value).expect("it is a field");
         }
+    }
+    // The node keeps to itself how long what it gives is.
+    for length in request.headers().get("x-length") {
+        fields.append("content-length", &length).expect("it is a field");
     }
     let names_host = request.headers().has("x-address");
     let asked = OutgoingRequest::new(fields);
@@ -72,9 +84,13 @@ fn ask(request: &IncomingRequest) -> Result<wasip2::http::types::IncomingRespons
     // Behind `/function/APPLICATION.FUNCTION`.
     let target = request.path_with_query().expect("it has a path");
     let path = target.splitn(4, '/').nth(3).expect("it names a bucket");
-    asked.set_path_with_query(Some(&format!("/{path}"))).expect("it is a path");
+    asked
+        .set_path_with_query(Some(&format!("/{path}")))
+        .expect("it is a path");
     if names_host {
-        asked.set_authority(Some("s3.example.org")).expect("it is an authority");
+        asked
+            .set_authority(Some("s3.example.org"))
+            .expect("it is an authority");
     }
     let body = asked.body().expect("its body");
     let reply = s3::millpond::s3::objects::handle(asked, None)?;
