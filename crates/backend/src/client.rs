@@ -106,7 +106,11 @@ impl Upload {
 
 async fn next(stream: &mut dyn BodyStream) -> Result<Option<Bytes>, CallError> {
     let piece = poll_fn(|context| stream.poll_next(context.waker())).await;
-    piece.map_err(|error| CallError::Broken(format!("what was to be sent breaks off: {error}")))
+    piece.map_err(|error| CallError::Broken(breaks_off(error)))
+}
+
+fn breaks_off(error: BodyError) -> String {
+    format!("what was to be sent breaks off: {error}")
 }
 
 /// A link of one call. It ends with this.
@@ -163,11 +167,8 @@ impl Client {
                 if *left == 0 {
                     break;
                 }
-                // Who breaks off has no reply: the call is given up.
-                let broken = |why: &str| Broken::Failed(Failure::broken(why).encoded());
-                let piece = next(&mut **stream).await;
-                let Some(piece) = piece.map_err(|error| broken(&error.to_string()))? else {
-                    return Err(broken("what was to be sent is shorter than its `content-length`"));
+                let Some(piece) = self.next_piece(id, &mut **stream).await? else {
+                    break;
                 };
                 // A body that is longer than it says is cut: the service hears of a whole one.
                 rest = piece.slice(..piece.len().min(usize::try_from(*left).unwrap_or(usize::MAX)));
@@ -193,6 +194,24 @@ impl Client {
             head: read.into(),
             body,
         })
+    }
+
+    /// What comes next of a body that is streamed; nothing once there is a reply, which does not wait for the rest of it.
+    async fn next_piece(&self, id: Id, stream: &mut dyn BodyStream) -> Result<Option<Bytes>, Broken> {
+        let ended = |talk: &mut Talk| talk.is_answered(id).then_some(Ok(()));
+        poll_fn(|context| {
+            if let Poll::Ready(ended) = self.shared.poll(context.waker(), ended) {
+                return Poll::Ready(ended.map(|()| None));
+            }
+            // Who breaks off has no reply: the call is given up.
+            let broken = |why: &str| Err(Broken::Failed(Failure::broken(why).encoded()));
+            Poll::Ready(match ready!(stream.poll_next(context.waker())) {
+                Ok(Some(piece)) => Ok(Some(piece)),
+                Ok(None) => broken("what was to be sent is shorter than its `content-length`"),
+                Err(error) => broken(&breaks_off(error)),
+            })
+        })
+        .await
     }
 
     async fn wait<T>(

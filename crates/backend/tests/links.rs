@@ -91,6 +91,8 @@ impl Session for EchoSession {
                 _ => None,
             };
             let sum = match call.body {
+                // Before all of it has come.
+                Body::Stream(_) if call.operation == "early" => 0,
                 Body::Whole(bytes) => sum(&bytes),
                 Body::Stream(mut stream) => {
                     let (mut bytes, mut total) = (0, 0);
@@ -109,7 +111,12 @@ impl Session for EchoSession {
             let body: Body = match &*call.operation {
                 "fail" => return Err(CallError::Denied("this".to_owned())),
                 "hang" => std::future::pending().await,
-                "small" => Bytes::from(call.target).into(),
+                "PUT" | "POST" => {
+                    BEGUN.fetch_add(1, SeqCst);
+                    std::future::pending().await
+                }
+                "begun" => Bytes::from(BEGUN.load(SeqCst).to_string()).into(),
+                "small" | "early" => Bytes::from(call.target).into(),
                 "turn" => {
                     let turn = TURNS.fetch_add(1, SeqCst);
                     sleep(Duration::from_millis(2)).await;
@@ -137,8 +144,9 @@ impl Session for EchoSession {
     }
 }
 
-/// Calls that have been begun.
+/// Calls that have been begun: of those that take a turn, and of those that never end.
 static TURNS: AtomicU64 = AtomicU64::new(0);
+static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of bodies that are here at once, and the most that ever were.
 static HELD: AtomicU64 = AtomicU64::new(0);
@@ -722,12 +730,29 @@ fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
     assert_eq!(own.read(read).unwrap().1, b"x", "the backend is there");
     kill(process());
     drop(feed);
-    assert!(own.read(calling).is_err());
-    // One that is not the same when it is done twice.
-    assert_eq!(own.call("small", "x", None, Bytes::new()).unwrap().1, b"x");
-    let posted = own.begin("POST", "hang", None, Bytes::new());
-    kill(process());
-    drop(posted);
+    let gone = Broken::Gone.to_string();
+    let is_gone = |result| matches!(result, Err(CallError::Broken(said)) if said == gone);
+    assert!(is_gone(own.read(calling)));
+    // Of what does not end, one is made again, and the one that is not the same when it is done twice fails.
+    for (operation, attempts) in [("POST", 1), ("PUT", 3)] {
+        let calling = own.begin(operation, "", None, Bytes::new());
+        for _ in 0..attempts {
+            while own.call("begun", "", None, Bytes::new()).unwrap().1 == b"0" {}
+            kill(process());
+        }
+        assert!(is_gone(own.read(calling)), "{operation}");
+    }
+}
+
+#[test]
+fn a_reply_that_comes_before_all_is_sent_ends_the_sending() {
+    let own = Own::start();
+    let (feed, fed) = mpsc::unbounded_channel();
+    feed.send(Bytes::from_static(b"0123456789")).unwrap();
+    // The rest never comes.
+    let calling = own.begin("early", "here", Some(20), Body::Stream(Box::new(Fed(fed))));
+    assert_eq!(own.read(calling).unwrap(), (0, b"here".to_vec()));
+    drop(feed);
 }
 
 #[test]

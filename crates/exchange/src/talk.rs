@@ -212,17 +212,21 @@ impl Talk {
         })
     }
 
+    /// Whether a reply has begun, or the call has failed: no more of its body is wanted.
+    pub fn is_answered(&self, id: Id) -> bool {
+        let call = self.calls.get(&id);
+        call.is_some_and(|call| call.head.is_some() || call.failed.is_some())
+    }
+
     /// Sends more of the body: how many bytes of it. 0 if there is a reply already, which ends the sending.
     ///
     /// # Errors
     /// See [`Broken`].
     pub fn send(&mut self, id: Id, body: &[u8]) -> Option<Result<usize, Broken>> {
-        let call = self.calls.get(&id)?;
-        let answered = call.head.is_some() || call.failed.is_some();
-        if answered || body.is_empty() {
+        if self.is_answered(id) || body.is_empty() {
             return Some(Ok(0));
         }
-        if !call.places.is_empty() {
+        if !self.calls.get(&id)?.places.is_empty() {
             return None;
         }
         let put = self.put(id, &body[..body.len().min(CALL_PIECE as usize)], Part::Next)?;

@@ -1,14 +1,12 @@
 //! The embedded S3 of a node: its key, its address, and the calls that its new objects make.
 
-use crate::objects::S3Options;
+use crate::{objects::S3Options, wanted::Wanted};
 use axum::{
     body::{Body, HttpBody as _},
     http::{Request, Response, StatusCode},
 };
 use calls::{CallId, SubmitError, Timestamp};
-use contract::FunctionId;
 use gateway::{Later, events::Cause};
-use manifest::ObjectTrigger;
 use registry::Snapshot;
 use std::{
     fs::{self, File},
@@ -18,7 +16,7 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     pin::Pin,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use store_objects::{Created, Key, Objects, Options, Owner};
@@ -26,7 +24,7 @@ use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::oneshot,
 };
-use triggers::{Object, created};
+use triggers::Object;
 
 /// Threads that receive, check and send objects; what waits for the disk has others.
 const THREADS: usize = 2;
@@ -46,7 +44,7 @@ pub(crate) struct Embedded {
     region: String,
     address: SocketAddr,
     credentials: PathBuf,
-    wanted: Arc<RwLock<Vec<(FunctionId, ObjectTrigger)>>>,
+    wanted: Wanted,
     end: Option<oneshot::Sender<()>>,
     served: Option<oneshot::Receiver<()>>,
     /// `None` only while dropping.
@@ -59,15 +57,12 @@ impl Embedded {
         let credentials = data.join(CREDENTIALS);
         let key = key(&credentials)
             .map_err(|error| format!("the key of the embedded S3, {}: {error}", credentials.display()))?;
-        let wanted: Arc<RwLock<Vec<(FunctionId, ObjectTrigger)>>> = Arc::default();
+        let wanted = Wanted::default();
         let known = wanted.clone();
         let options = Options {
             region: region.to_owned(),
             wanted: Some(Arc::new(move |created: &Created| {
-                let known = known.read().unwrap_or_else(PoisonError::into_inner);
-                known
-                    .iter()
-                    .any(|(_, trigger)| trigger.matches(&created.bucket, &created.key))
+                known.has(&created.bucket, &created.key)
             })),
             ..Options::default()
         };
@@ -143,18 +138,7 @@ impl Embedded {
     /// Learns, from each snapshot that it is told, which objects make functions run.
     pub(crate) fn learner(&self) -> impl Fn(&Arc<Snapshot>) + Send + 'static {
         let wanted = self.wanted.clone();
-        move |snapshot| {
-            let all = snapshot.applications.iter().flat_map(|(application, found)| {
-                found.objects.iter().map(|trigger| {
-                    let function = FunctionId {
-                        application: application.clone(),
-                        function: trigger.function.clone(),
-                    };
-                    (function, trigger.clone())
-                })
-            });
-            *wanted.write().unwrap_or_else(PoisonError::into_inner) = all.collect();
-        }
+        move |snapshot| wanted.learn(snapshot)
     }
 
     /// Makes calls of new objects from now on.
@@ -228,7 +212,7 @@ impl admin::Objects for ForOperator {
 struct Teller {
     objects: Objects,
     region: String,
-    wanted: Arc<RwLock<Vec<(FunctionId, ObjectTrigger)>>>,
+    wanted: Wanted,
     later: Later,
 }
 
@@ -265,32 +249,19 @@ impl Teller {
     }
 
     fn calls(&self, number: u64, new: &Created) -> Vec<(CallId, calls::Request)> {
-        let wanted = self.wanted.read().unwrap_or_else(PoisonError::into_inner);
-        let matching = wanted
-            .iter()
-            .filter(|(_, trigger)| trigger.matches(&new.bucket, &new.key));
-        let mut functions: Vec<_> = matching.map(|(function, _)| function).collect();
-        // However many of its triggers want an object, a function is told once.
-        functions.sort_unstable();
-        functions.dedup();
         // Objects of a folder that was replaced have the same numbers.
         let place = format!("{}/{}/{}", new.bucket, new.key, new.modified);
-        let call = |function: &FunctionId| {
-            let id = Cause::Object(&place, number).call(0, function);
-            let object = Object {
-                region: &self.region,
-                bucket: &new.bucket,
-                key: &new.key,
-                size: new.size,
-                etag: &new.etag,
-                how: new.event.name(),
-                at: new.modified,
-                sequencer: number,
-            };
-            let event = created(id.to_string(), &object).with_hops(0);
-            (id, self.later.call(id, function, &event))
+        let object = Object {
+            region: &self.region,
+            bucket: &new.bucket,
+            key: &new.key,
+            size: new.size,
+            etag: &new.etag,
+            how: new.event.name(),
+            at: new.modified,
+            sequencer: number,
         };
-        functions.into_iter().map(call).collect()
+        self.wanted.calls(&self.later, Cause::Object(&place, number), &object)
     }
 }
 

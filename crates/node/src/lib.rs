@@ -28,6 +28,8 @@ mod objects;
 mod once;
 mod protocols;
 mod schedules;
+mod wanted;
+mod watches;
 
 pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
@@ -77,6 +79,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 use triggers::Agenda;
+use watches::Watches;
 use worker::{Shared, Ticker};
 
 /// A node that runs.
@@ -101,6 +104,7 @@ pub struct Node {
     _backend: Option<Backend>,
     /// Ends after the backend.
     own_objects: Option<OwnObjects>,
+    _watches: Option<Watches>,
     // Last: the ticker outlives the cores.
     _ticker: Ticker,
 }
@@ -232,6 +236,13 @@ impl Node {
             }
             None => None,
         };
+        // Its own S3 tells of new objects; another one is asked.
+        let watches = match (&config.s3, &own) {
+            (Some(s3), None) => Some(
+                Watches::open(&config.data, s3, &metrics).map_err(|error| data_error(error.to_string()))?,
+            ),
+            _ => None,
+        };
         let functions = Functions::new(network.handle().clone(), limits::links(files), boot_number());
         let services = services(
             &network,
@@ -243,7 +254,7 @@ impl Node {
         );
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
-            hears_objects: own.is_some(),
+            hears_objects: backend.is_some(),
             metrics: Some(metrics.clone()),
             tiers,
             ..registry::Options::default()
@@ -253,6 +264,9 @@ impl Node {
         let registry = Arc::new(registry);
         if let Some(own) = &own {
             registry.subscribe(own.learner());
+        }
+        if let Some(watches) = &watches {
+            registry.subscribe(watches.learner());
         }
         let tenants = Tenants::open(store.clone()).map_err(|error| data_error(error.to_string()))?;
         let tenants = Arc::new(tenants);
@@ -363,6 +377,9 @@ impl Node {
         if let Some(own) = &own {
             own.tell(made.later.clone());
         }
+        if let (Some(watches), Some(backend)) = (&watches, &backend) {
+            watches.tell(made.later.clone(), backend, network.handle());
+        }
         let driver = Driver::start(opened, shared.clone(), dispatcher.reader(), tracer, made)
             .map_err(system("start the thread of asynchronous calls"))?;
 
@@ -415,6 +432,7 @@ impl Node {
             tls,
             _backend: backend,
             own_objects: own,
+            _watches: watches,
             _ticker: ticker,
         })
     }

@@ -15,6 +15,7 @@ use std::{
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
     sync::Arc,
+    time::Duration,
 };
 use telemetry::metrics::{Kind, Metrics};
 use tokio::runtime::{Builder, Handle};
@@ -60,6 +61,9 @@ pub struct S3Options {
     pub bandwidth: u32,
     /// The same for all sandboxes of a tenant.
     pub tenant_bandwidth: u32,
+    /// Time between two looks for new objects that functions want, where S3 is elsewhere.
+    #[serde(with = "contract::units::text")]
+    pub poll: Duration,
 }
 
 /// Where a bucket is named.
@@ -101,6 +105,7 @@ impl Default for S3Options {
             memory: None,
             bandwidth: 600,
             tenant_bandwidth: 0,
+            poll: Duration::from_secs(10),
         }
     }
 }
@@ -139,6 +144,9 @@ impl S3Options {
         }
         if self.credentials_command.as_ref().is_some_and(Vec::is_empty) {
             return Err("`credentials_command` of `[s3]` is empty: name a program".to_owned());
+        }
+        if self.poll < Duration::from_millis(100) || self.poll > Duration::from_hours(24) {
+            return Err("`poll` of `[s3]` must be between 100ms and 24h".to_owned());
         }
         if self.memory.is_some_and(|memory| memory < LEAST_MEMORY) {
             return Err(format!("`memory` of `[s3]` must be at least {LEAST_MEMORY}"));

@@ -330,7 +330,7 @@ impl Error {
             Self::TriggerUnavailable { .. } => (
                 422,
                 "trigger-unavailable",
-                "remove `[[trigger.object]]` from the manifest; a node hears of the objects of its own embedded S3, `embedded` of `[s3]` in its configuration, for applications of its own"
+                "remove `[[trigger.object]]` from the manifest; a node hears of objects where its configuration has `[s3]`, for applications of its own"
                     .to_owned(),
             ),
             Self::GrantForbidden { .. } => (

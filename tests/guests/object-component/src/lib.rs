@@ -4,7 +4,7 @@
 use wasip2::{
     exports::http::incoming_handler::Guest,
     http::types::{
-        ErrorCode, Fields, IncomingBody, IncomingRequest, Method, OutgoingBody, OutgoingRequest,
+        ErrorCode, Fields, IncomingBody, IncomingRequest, OutgoingBody, OutgoingRequest,
         OutgoingResponse, ResponseOutparam,
     },
     io::streams::{InputStream, OutputStream, StreamError},
@@ -34,9 +34,6 @@ impl Guest for Component {
                 // Those of the connection are not its to say.
                 for name in ["connection", "transfer-encoding", "date", "server", "keep-alive"] {
                     let _ = headers.delete(name);
-                }
-                if matches!(request.method(), Method::Head) {
-                    let _ = headers.delete("content-length");
                 }
                 let answer = OutgoingResponse::new(headers);
                 answer.set_status_code(response.status()).expect("it is a status");

@@ -225,6 +225,8 @@ impl Host {
         let length = body.length;
         let differs = body.declared.is_some_and(|declared| declared != length);
         self.flush_response(number)?;
+        // The answer to HEAD tells the length of the body that it leaves out (RFC 9110, section 9.3.2).
+        let differs = differs && !(length == 0 && self.command()?.head().method() == "HEAD");
         Ok(if differs {
             Err(ErrorCode::HttpResponseBodySize(Some(length)))
         } else {
