@@ -5,6 +5,7 @@ The bucket is there; cases keep to keys under the prefix, and to buckets whose n
 run (ids, times, tokens, the bucket's name) is masked; all else is told as it is.
 """
 
+import base64
 import codecs
 import datetime
 import gzip
@@ -1280,6 +1281,31 @@ def case_presigned_unknown(s3, bucket):
 
 def case_presigned_invalid(s3, bucket):
     return s3.generate_presigned_url("get_object", Params={"Bucket": bucket})
+
+
+def _form(bucket, name, **options):
+    """A form: where it goes, and all of it that does not depend on who signs, and when."""
+    form = client(signature_version="s3v4").generate_presigned_post(Bucket=bucket, Key=name, **options)
+    fields = dict(form["fields"])
+    policy = json.loads(base64.b64decode(fields.pop("policy")))
+    varied = ("x-amz-credential", "x-amz-date")
+    said = [one for one in policy["conditions"] if not (isinstance(one, dict) and any(name in one for name in varied))]
+    assert all(len(fields.pop(name)) > 10 for name in (*varied, "x-amz-signature"))
+    kept = urllib.parse.urlsplit(form["url"]).path.replace(bucket, "BUCKET")
+    return json.loads(json.dumps([kept, fields, said, sorted(policy)]).replace(bucket, "BUCKET"))
+
+
+def case_form(_s3, bucket):
+    return _form(bucket, key("a b"))
+
+
+def case_form_with_conditions(_s3, bucket):
+    conditions = [{"Content-Type": "image/png"}, ["content-length-range", 1, 100], ["starts-with", "$x-amz-meta-by", ""], {"acl": "private"}]
+    return _form(bucket, key("a"), Fields={"Content-Type": "image/png", "acl": "private"}, Conditions=conditions, ExpiresIn=60)
+
+
+def case_form_that_others_complete(_s3, bucket):
+    return _form(bucket, key("in/${filename}"))
 
 
 # --- transfers ---

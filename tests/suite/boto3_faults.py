@@ -261,7 +261,7 @@ def check_keys_of_customers():
 def check_presigning():
     s3, asked = answered(Reply(body=b"http://signed"))
     assert s3.generate_presigned_url("put_object", Params={"Bucket": "b", "Key": "k", "ContentType": "a/b"}, ExpiresIn=9) == "http://signed"
-    assert asked.calls[0][:3] == ("PUT", "/b/k", {"content-type": "a/b", "x-millpond-presign": "9"})
+    assert asked.calls[0][:3] == ("PUT", "/b/k", {"content-type": "a/b", "x-millpond-presign": "9", "x-millpond-document": "json"})
 
 
 def check_what_is_not_here_says_so():

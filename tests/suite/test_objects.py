@@ -1,10 +1,12 @@
 """Functions in Python that use S3 by boto3: what they do is done by the backend, and they hold no key."""
 
 import contextlib
+import http.client
 import json
 import os
 import signal
 import threading
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -320,6 +322,50 @@ def test_a_process_that_stays_keeps_its_link_unless_a_request_is_traced(pond, s3
 
 def component(*grants, **settings):
     return ("object-component", {"grants": {"s3": list(grants)}, "timeout": "20s", **settings})
+
+
+FORM = """
+import boto3
+from botocore.exceptions import ClientError
+s3 = boto3.client("s3")
+
+def handler(event, context):
+    try:
+        return s3.generate_presigned_post("pond", event["key"], Fields=event.get("fields"), Conditions=event.get("conditions"))
+    except ClientError as error:
+        return error.response["Error"]["Code"]
+"""
+
+
+def test_a_form_is_signed_for_what_was_granted(pond, s3):
+    app = pond.deploy("forms", {"f": objects(FORM, granted("pond", "put", prefix="in/")), "all": objects(FORM, granted("pond", "put"))})
+
+    def ask(key, conditions=(), function="f", **fields):
+        event = {"key": key, "conditions": list(conditions), "fields": fields}
+        return app.call(function, json.dumps(event).encode()).document
+
+    def post(form, body):
+        parts = [f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode() for name, value in form["fields"].items()]
+        parts += [b'--x\r\nContent-Disposition: form-data; name="file"; filename="f.txt"\r\n\r\n', body, b"\r\n--x--\r\n"]
+        target = urllib.parse.urlsplit(form["url"])
+        connection = http.client.HTTPConnection(target.netloc)
+        connection.request("POST", target.path, b"".join(parts), {"Content-Type": "multipart/form-data; boundary=x"})
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer.status, body
+
+    form = ask("in/a b", [{"Content-Type": "text/x"}, ["content-length-range", 1, 5]], **{"Content-Type": "text/x"})
+    assert post(form, b"water") == (204, b"")
+    there = s3.client().get_object(Bucket="pond", Key="in/a b")
+    assert (there["Body"].read(), there["ContentType"]) == (b"water", "text/x")
+    assert post(form, b"too much of it")[0] == 400
+    assert post(form | {"fields": form["fields"] | {"key": "theirs"}}, b"water")[0] == 403
+    for refused in (ask("theirs"), ask("in/../theirs"), ask("in/${filename}"), ask("in/a", [{"acl": "public-read"}])):
+        assert refused == "AccessDenied"
+    completed = ask("in/${filename}", function="all")
+    assert post(completed, b"named")[0] == 204
+    assert s3.client().get_object(Bucket="pond", Key="in/f.txt")["Body"].read() == b"named"
 
 
 def test_a_component_reads_and_writes_objects(pond, s3):

@@ -204,6 +204,14 @@ def test_what_a_request_frees_is_the_next_ones_and_goes_once_there_is_none(node)
     assert ask(app).document["faults"] >= pages // 2
 
 
+def test_a_process_of_one_request_keeps_nothing_that_it_has_freed(node):
+    """What its heap keeps would be memory of those that wait, and no request would come to use it."""
+    code = HEAP + "\ndef rounds(event, context):\n    return [handler(event, context)['faults'] for _ in range(3)]\n"
+    app = node.deploy("fresh-heap", {"f": function(code, handler="app.rounds")})
+    pages = (16 << 20) // os.sysconf("SC_PAGE_SIZE")
+    assert all(faults >= pages * 3 // 4 for faults in ask(app).document)
+
+
 def below_peak(process):
     """Bytes that a process has had in memory and has no more."""
     try:

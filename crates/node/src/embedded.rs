@@ -261,7 +261,8 @@ impl Teller {
             at: new.modified,
             sequencer: number,
         };
-        self.wanted.calls(&self.later, Cause::Object(&place, number), &object)
+        self.wanted
+            .calls(&self.later, Cause::Object(&place, number), &object)
     }
 }
 

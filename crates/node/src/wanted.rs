@@ -38,7 +38,9 @@ impl Wanted {
     /// The calls that a new object is. The same cause makes the same calls.
     pub(crate) fn calls(&self, later: &Later, cause: Cause<'_>, new: &Object<'_>) -> Vec<(CallId, Request)> {
         let all = self.all();
-        let matching = all.iter().filter(|(_, trigger)| trigger.matches(new.bucket, new.key));
+        let matching = all
+            .iter()
+            .filter(|(_, trigger)| trigger.matches(new.bucket, new.key));
         let mut functions: Vec<_> = matching.map(|(function, _)| function).collect();
         // However many of its triggers want an object, a function is told once.
         functions.sort_unstable();

@@ -3,9 +3,7 @@
 use crate::{objects, wanted::Wanted};
 use backend::{Backend, Proxy};
 use calls::{CallId, Request, SubmitError, Timestamp};
-use contract::{
-    Grant, Limits, Protocol, S3Action, S3Grant, Service as _, Session, VersionNumber,
-};
+use contract::{Grant, Limits, Protocol, S3Action, S3Grant, Service as _, Session, VersionNumber};
 use gateway::{Later, events::Cause};
 use registry::Snapshot;
 use std::{
@@ -63,7 +61,10 @@ impl Watches {
         metrics: &Metrics,
     ) -> Result<Self, OpenError> {
         let region = options.region.clone();
-        let origin = options.endpoint.clone().unwrap_or_else(|| format!("AWS {region}"));
+        let origin = options
+            .endpoint
+            .clone()
+            .unwrap_or_else(|| format!("AWS {region}"));
         let counted = Arc::<Counted>::default();
         let shown = counted.clone();
         metrics.add_source(move |page| {
@@ -171,8 +172,9 @@ impl Looker {
                 stays
             });
             for scope in wanted {
-                let start = |scope: Scope| tasks.spawn(self.clone().stay(scope));
-                watched.entry(scope.clone()).or_insert_with(|| start(scope));
+                watched
+                    .entry(scope)
+                    .or_insert_with_key(|scope| tasks.spawn(self.clone().stay(scope.clone())));
             }
             while tasks.try_join_next().is_some() {}
             let watch = self.watch.clone();
@@ -206,12 +208,22 @@ impl Looker {
                 Err(error) => {
                     failures += 1;
                     if matches!(error, Failed::Look(LookError::NotHeld(_))) {
-                        let all = self.wanted.all().iter().map(|(_, trigger)| self::scope(trigger)).collect();
+                        let all = self
+                            .wanted
+                            .all()
+                            .iter()
+                            .map(|(_, trigger)| self::scope(trigger))
+                            .collect();
                         hold(&self.watch, &all);
                     }
                     let error = error.to_string();
                     if error != said {
-                        tracing::warn!(bucket, prefix, error, "new objects are not found now; it is tried again");
+                        tracing::warn!(
+                            bucket,
+                            prefix,
+                            error,
+                            "new objects are not found now; it is tried again"
+                        );
                         said = error;
                     }
                 }
@@ -228,7 +240,10 @@ impl Looker {
         while let Some(page) = look.page().await? {
             self.counted.found.fetch_add(page.new.len() as u64, Relaxed);
             for some in page.new.chunks(EVENTS) {
-                let calls: Vec<_> = some.iter().flat_map(|found| self.calls(scope, found, at)).collect();
+                let calls: Vec<_> = some
+                    .iter()
+                    .flat_map(|found| self.calls(scope, found, at))
+                    .collect();
                 let later = self.later.clone();
                 let submit = move || later.calls.submit_all(&calls, Timestamp(now()));
                 // What did not run was ended with its runtime.

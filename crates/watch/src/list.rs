@@ -102,7 +102,11 @@ fn each<'a, D: Deserializer<'a>, T: DeserializeOwned>(deserializer: D) -> Result
 }
 
 /// Asks for a page.
-pub(crate) async fn list(session: &dyn Session, scope: &Scope, from: Option<&str>) -> Result<Listed, ListError> {
+pub(crate) async fn list(
+    session: &dyn Session,
+    scope: &Scope,
+    from: Option<&str>,
+) -> Result<Listed, ListError> {
     let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let mut target = format!(
         "/{}?encoding-type=url&list-type=2&prefix={}",
@@ -122,7 +126,10 @@ pub(crate) async fn list(session: &dyn Session, scope: &Scope, from: Option<&str
         caller: Caller::default(),
     });
     let Reply { head, body } = reply.await?;
-    let date = head.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("date"));
+    let date = head
+        .headers
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case("date"));
     let at = date.and_then(|(_, date)| {
         let date = rfc2822::parse(std::str::from_utf8(date).ok()?).ok()?;
         milliseconds(date.timestamp())
@@ -138,9 +145,11 @@ pub(crate) async fn list(session: &dyn Session, scope: &Scope, from: Option<&str
     Ok(Listed {
         found: found.collect::<Result<_, _>>().map_err(ListError::Malformed)?,
         next: match document.is_truncated.as_str() {
-            "true" => Some(document.next_continuation_token.ok_or_else(|| {
-                ListError::Malformed("it goes on, and does not say where".to_owned())
-            })?),
+            "true" => Some(
+                document
+                    .next_continuation_token
+                    .ok_or_else(|| ListError::Malformed("it goes on, and does not say where".to_owned()))?,
+            ),
             _ => None,
         },
         at,
@@ -164,7 +173,8 @@ impl Entry {
         let modified = self.last_modified.parse().ok().and_then(milliseconds);
         Ok(Found {
             size: size.map_err(|_| format!("the size {:?} of {key:?} is none", self.size))?,
-            modified: modified.ok_or_else(|| format!("the time {:?} of {key:?} is none", self.last_modified))?,
+            modified: modified
+                .ok_or_else(|| format!("the time {:?} of {key:?} is none", self.last_modified))?,
             etag: self.etag.trim_matches('"').to_owned(),
             key,
         })
@@ -199,7 +209,10 @@ async fn whole(body: Body) -> Result<Vec<u8>, ListError> {
     let mut whole = Vec::new();
     while let Some(piece) = poll_fn(|context| stream.poll_next(context.waker())).await? {
         if whole.len() + piece.len() > LONGEST {
-            return Err(ListError::Malformed(format!("it has more than {} MiB", LONGEST >> 20)));
+            return Err(ListError::Malformed(format!(
+                "it has more than {} MiB",
+                LONGEST >> 20
+            )));
         }
         whole.extend_from_slice(&piece);
     }

@@ -118,7 +118,11 @@ impl<'a> Look<'a> {
         for ((found, mark), is_unknown) in found.into_iter().zip(marks).zip(unknown) {
             if is_unknown {
                 page.marks.push(mark);
-                page.new.extend(self.since.is_none_or(|since| found.modified >= since).then_some(found));
+                page.new.extend(
+                    self.since
+                        .is_none_or(|since| found.modified >= since)
+                        .then_some(found),
+                );
             }
         }
         Ok(Some(page))
@@ -145,7 +149,8 @@ async fn blocking<T: Send + 'static>(
     let marks = marks.clone();
     let done = spawn_blocking(move || act(&marks)).await;
     // What did not run was ended with its runtime.
-    done.unwrap_or(Err(redb::Error::PreviousIo)).map_err(LookError::Marks)
+    done.unwrap_or(Err(redb::Error::PreviousIo))
+        .map_err(LookError::Marks)
 }
 
 fn now() -> Milliseconds {

@@ -174,7 +174,12 @@ impl Marks {
     }
 
     /// All of the scope was listed: whatever has none of these keys is forgotten.
-    pub(crate) fn complete(&self, scope: &Scope, number: u64, keys: &HashSet<u64>) -> Result<(), redb::Error> {
+    pub(crate) fn complete(
+        &self,
+        scope: &Scope,
+        number: u64,
+        keys: &HashSet<u64>,
+    ) -> Result<(), redb::Error> {
         let held = self.held(scope)?.filter(|held| held.number == number);
         let Some(held) = held else {
             return Ok(());

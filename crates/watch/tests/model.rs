@@ -43,7 +43,9 @@ impl Bucket {
             .collect();
         assert_eq!(parts["list-type"], "2");
         let objects = self.objects();
-        let found = objects.iter().filter(|(key, _)| key.starts_with(&*parts["prefix"]));
+        let found = objects
+            .iter()
+            .filter(|(key, _)| key.starts_with(&*parts["prefix"]));
         let mut found: Vec<_> = found.collect();
         if self.backwards {
             found.reverse();
@@ -79,7 +81,11 @@ impl Bucket {
 
 /// When a version was written, in whole seconds: several share each.
 fn time(version: u64) -> String {
-    format!("2020-01-01T00:{:02}:{:02}.000Z", version / 4 / 60, version / 4 % 60)
+    format!(
+        "2020-01-01T00:{:02}:{:02}.000Z",
+        version / 4 / 60,
+        version / 4 % 60
+    )
 }
 
 /// 2020-01-01, in milliseconds since 1970.
@@ -239,7 +245,11 @@ fn one(path: &PathBuf) -> (Watch, BTreeSet<Scope>, Bucket) {
         backwards: false,
         fails: AtomicBool::new(false),
     };
-    (Watch::open(path, "here").unwrap(), BTreeSet::from([scope]), bucket)
+    (
+        Watch::open(path, "here").unwrap(),
+        BTreeSet::from([scope]),
+        bucket,
+    )
 }
 
 /// Keys that are new, by a whole look.
@@ -302,7 +312,14 @@ fn a_list_that_fails_says_why_and_loses_nothing() {
 fn a_file_that_cannot_be_read_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("watched.redb");
-    std::fs::write(&path, b"something else, and long enough to be looked at".repeat(1000)).unwrap();
+    std::fs::write(
+        &path,
+        b"something else, and long enough to be looked at".repeat(1000),
+    )
+    .unwrap();
     let error = Watch::open(&path, "here").err().unwrap().to_string();
-    assert!(error.contains("watched.redb") && error.contains("move it away"), "{error}");
+    assert!(
+        error.contains("watched.redb") && error.contains("move it away"),
+        "{error}"
+    );
 }

@@ -495,17 +495,28 @@ class S3(BaseClient):
         request = Request(operation, params, Config(request_checksum_calculation="when_required"))
         fields = [field for field in request.fields if not field[0].startswith("x-millpond-")]
         fields.append(("x-millpond-presign", str(ExpiresIn)))
-        carrier = backend()
+        return self._signed(name, (HttpMethod or request.method, request.target, fields)).decode()
+
+    def generate_presigned_post(self, Bucket, Key, Fields=None, Conditions=None, ExpiresIn=3600):
+        """Where a form goes with which anybody may upload this, and its fields, once the backend has signed what they may be."""
+        target = f"/{quoted(Bucket)}/{quoted(Key)}"
+        asked = ("POST", target, [("x-millpond-form", str(ExpiresIn))], json.dumps(Conditions or []).encode())
+        form = json.loads(self._signed("generate_presigned_post", asked))
+        return {"url": form["url"], "fields": (Fields or {}) | form["fields"]}
+
+    def _signed(self, name, asked):
+        """What the backend signs and does not send."""
+        carrier, (method, target, fields, *body) = backend(), asked
         try:
-            return carrier.call("s3", HttpMethod or request.method, request.target, fields).read().decode()
+            reply = carrier.call("s3", method, target, [*fields, ("x-millpond-document", "json")], *body)
+            status, headers, body = reply.status, dict(reply.headers), reply.read()
         except carrier.Failed as failure:
             raise self._failure(failure, name) from failure
-
-    def generate_presigned_post(self, *_args, **_kwargs):
-        """Not here: the backend signs URLs, and no policies."""
-        raise NotImplementedError(
-            "generate_presigned_post is not supported in a Millpond function: generate_presigned_url('put_object') is"
-        )
+        if status >= 300:
+            answer = _answer(None, status, headers, body)
+            answer["ResponseMetadata"] |= {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": 0}
+            raise self.exceptions.from_code(answer["Error"].get("Code"))(answer, name)
+        return body
 
     def _prepared(self, operation, params):
         """Checks what the caller gave, and adds what is always asked for."""

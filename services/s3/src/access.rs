@@ -15,6 +15,8 @@ pub(crate) enum Kind {
     DeleteMany,
     /// Lists buckets, of which those that are granted are shown.
     Buckets,
+    /// Has the fields of a form signed, whose conditions are in the body.
+    Form,
 }
 
 /// What must have been granted for it.

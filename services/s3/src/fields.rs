@@ -23,6 +23,8 @@ pub(crate) struct Fields {
     pub(crate) md5: bool,
     /// Nothing is to be done but a URL signed, for so long.
     pub(crate) presign: Option<Duration>,
+    /// Nothing is to be done but a form's fields signed, for so long.
+    pub(crate) form: Option<Duration>,
 }
 
 /// Why a call's fields are not taken.
@@ -81,7 +83,7 @@ const FAMILIES: [&str; 5] = [
 /// Those that the signature sets: a library in the sandbox may have signed in vain.
 const SIGNED: [&str; 4] = ["content-sha256", "date", "security-token", "user-agent"];
 /// Who else may use an object, of those whom its bucket belongs to: a grant does not reach beyond them.
-const OWN: [&[u8]; 3] = [b"private", b"bucket-owner-read", b"bucket-owner-full-control"];
+pub(crate) const OWN: [&[u8]; 3] = [b"private", b"bucket-owner-read", b"bucket-owner-full-control"];
 
 impl Fields {
     /// Takes them apart. What says how documents are wanted is there even if the rest is unfit.
@@ -151,15 +153,18 @@ impl Fields {
                 let known = Checksum::named(name);
                 self.checksum = Some(known.ok_or(Unfit::Invalid("The checksum is of an unknown kind."))?);
             }
-            ("presign", seconds) => {
-                let seconds = number(seconds).filter(|seconds| (1..=LONGEST).contains(seconds));
-                let seconds = seconds.ok_or(Unfit::Invalid("A URL is presigned for 1 to 604800 seconds."))?;
-                self.presign = Some(Duration::from_secs(seconds));
-            }
+            ("presign", seconds) => self.presign = Some(lifetime(seconds)?),
+            ("form", seconds) => self.form = Some(lifetime(seconds)?),
             _ => return Err(Unfit::Invalid("A field of the service is unknown.")),
         }
         Ok(())
     }
+}
+
+fn lifetime(seconds: &str) -> Result<Duration, Unfit> {
+    let seconds = number(seconds).filter(|seconds| (1..=LONGEST).contains(seconds));
+    let seconds = seconds.ok_or(Unfit::Invalid("What is presigned is for 1 to 604800 seconds."))?;
+    Ok(Duration::from_secs(seconds))
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -266,6 +271,7 @@ mod tests {
             &[("x-millpond-checksum", "crc16")],
             &[("x-millpond-presign", "0")],
             &[("x-millpond-presign", "604801")],
+            &[("x-millpond-form", "0")],
             &[("x-millpond-other", "1")],
         ] {
             let (_, fit) = read(bad);

@@ -14,6 +14,8 @@
 //! - `x-millpond-md5: 1` adds `content-md5`.
 //! - `x-millpond-presign: SECONDS` sends nothing: the reply is a URL by which anyone can do the same until then. Where the node
 //!   signs with a session's token, that token is in it, as it is in any such URL.
+//! - `x-millpond-form: SECONDS`, with `POST` of a key, sends nothing either: the reply says in JSON where a form goes by which anyone can upload that until then,
+//!   and the `fields` that it has for it. The body is a JSON list of the conditions for what else is in the form.
 //!
 //! A call is sent once; whether it is worth another try is the sandbox's to say. An object that is read with `x-amz-checksum-mode: ENABLED`
 //! is compared with the checksum that S3 tells of it, if it tells one of all its bytes: one that differs breaks off.
@@ -30,6 +32,7 @@ mod denials;
 mod document;
 mod endpoint;
 mod fields;
+mod policy;
 mod reply;
 mod sign;
 mod target;
@@ -212,7 +215,10 @@ impl S3Session {
                 Some(source.ok_or_else(|| refuse(Refusal::source()))?)
             }
         };
-        let operation = classify(&call.operation, &target, source.as_ref());
+        let operation = match fields.form {
+            Some(_) => policy::operation(&call.operation, &target),
+            None => classify(&call.operation, &target, source.as_ref()),
+        };
         let named = || {
             let names = target.query.iter().map(|(name, _)| &name[..]);
             format!("{} {}", call.operation, names.collect::<Vec<_>>().join("&"))
@@ -228,8 +234,9 @@ impl S3Session {
         {
             return Err(deny(&format!("{:?}", need.action)));
         }
-        // Of these two it is seen only here what they are about.
-        if fields.presign.is_some() && matches!(operation.kind, Kind::Buckets | Kind::DeleteMany) {
+        // Of these it is seen only here what they are about.
+        if fields.presign.is_some() && matches!(operation.kind, Kind::Buckets | Kind::DeleteMany | Kind::Form)
+        {
             return Err(deny("presign"));
         }
         let method = Method::from_bytes(call.operation.as_bytes());

@@ -1,5 +1,6 @@
 //! Signature Version 4, by the rules of S3: a path is signed as it is sent, neither encoded twice nor made plain.
 
+use aws_credential_types::Credentials;
 use aws_sigv4::{
     http_request::{
         PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SignatureLocation,
@@ -75,6 +76,18 @@ impl Signer<'_> {
         settings.expires_in = Some(lifetime);
         self.apply(&mut request, identity, settings, SignableBody::UnsignedPayload)?;
         Ok(request.uri().to_string())
+    }
+
+    /// Who signs, if anybody does.
+    pub(crate) fn keys(&self) -> Option<&Credentials> {
+        self.identity?.data()
+    }
+
+    /// The signature of a text, in hexadecimal digits.
+    pub(crate) fn signature(&self, text: &[u8]) -> Option<String> {
+        let secret = self.keys()?.secret_access_key();
+        let key = v4::generate_signing_key(secret, self.time, self.region, "s3");
+        Some(v4::calculate_signature(key, text))
     }
 
     fn apply<B>(

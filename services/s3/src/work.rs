@@ -7,6 +7,8 @@ use crate::{
     checksum::{Checksum, md5, sha256_hex},
     delete::{self, Deletion},
     document::{self, Document},
+    fields::Unfit,
+    policy,
     reply::{Refusal, document_reply, fields, is_document, may_be_document, show_buckets, whole},
     sign::{Content, Signer},
 };
@@ -15,6 +17,7 @@ use contract::{Body, BodyError, BodyStream, CallError, Reply, ResponseHead, S3Gr
 use egress::Coming;
 use http::{HeaderName, HeaderValue, Method, header};
 use hyper::body::Incoming;
+use serde_json::json;
 use std::{
     future::Future,
     sync::Arc,
@@ -97,6 +100,9 @@ impl Shared {
             region: &self.endpoint.region,
             time: SystemTime::now(),
         };
+        if let Some(lifetime) = asked.fields.form {
+            return within(patience, BODY, self.form(asked, &signer, lifetime)).await;
+        }
         let url = self.endpoint.url(&asked.target);
         if let Some(lifetime) = asked.fields.presign {
             let url = signer.presign(&asked.method, &url, &asked.fields.sent, lifetime)?;
@@ -119,6 +125,27 @@ impl Shared {
             .send(request, asked.patience.unwrap_or(self.patience))
             .await?;
         self.reply(asked, response, grants, deletion, place).await
+    }
+
+    /// Where a form goes, and what it says.
+    async fn form(&self, asked: &mut Asked, signer: &Signer<'_>, lifetime: Duration) -> Result<Reply, Stop> {
+        let body = std::mem::replace(&mut asked.body, Body::Whole(Bytes::new()));
+        let text = gathered(body, policy::LONGEST, asked.fields.length).await?;
+        let text = text.ok_or_else(|| Refusal::invalid("The conditions of a form have at most 16 KiB."))?;
+        let conditions = policy::conditions(&text).map_err(|unfit| match unfit {
+            Unfit::Invalid(message) => Refusal::invalid(message),
+            Unfit::Denied(field) => {
+                asked.log_denied(self, &field, None);
+                Refusal::denied()
+            }
+        })?;
+        let mut bucket = asked.target.clone();
+        let key = bucket.key.take().unwrap_or_default();
+        let name = bucket.bucket.clone().unwrap_or_default();
+        let fields = policy::fields(signer, (&name, &key), conditions, lifetime);
+        let fields = fields.ok_or_else(|| CallError::Broken("the form cannot be signed".to_owned()))?;
+        let form = json!({ "url": self.endpoint.url(&bucket), "fields": fields });
+        Ok(whole(200, "application/json", form.to_string().into()))
     }
 
     /// The body as it is sent, and what the signature says of it. Fields that go with it are added.
