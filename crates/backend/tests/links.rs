@@ -729,10 +729,10 @@ fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
     let read = own.begin("small", "x", None, Bytes::new());
     assert_eq!(own.read(read).unwrap().1, b"x", "the backend is there");
     kill(process());
-    drop(feed);
     let gone = Broken::Gone.to_string();
     let is_gone = |result| matches!(result, Err(CallError::Broken(said)) if said == gone);
-    assert!(is_gone(own.read(calling)));
+    assert!(is_gone(own.read(calling)), "nobody waits for the other half");
+    drop(feed);
     // Of what does not end, one is made again, and the one that is not the same when it is done twice fails.
     for (operation, attempts) in [("POST", 1), ("PUT", 3)] {
         let calling = own.begin(operation, "", None, Bytes::new());
