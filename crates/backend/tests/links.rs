@@ -43,6 +43,25 @@ struct Chunks {
     breaks: bool,
 }
 
+/// Half of what was said comes, and no more.
+struct Half(Option<Bytes>);
+
+impl BodyStream for Half {
+    fn poll_next(&mut self, _: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
+        match self.0.take() {
+            Some(half) => Poll::Ready(Ok(Some(half))),
+            None => {
+                BEGUN.fetch_add(1, SeqCst);
+                Poll::Pending
+            }
+        }
+    }
+
+    fn trailers(&mut self) -> Trailers {
+        Trailers::new()
+    }
+}
+
 impl BodyStream for Chunks {
     fn poll_next(&mut self, _: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
         if self.left == 0 {
@@ -114,6 +133,11 @@ impl Session for EchoSession {
                 "PUT" | "POST" => {
                     BEGUN.fetch_add(1, SeqCst);
                     std::future::pending().await
+                }
+                "half" => {
+                    let length: usize = call.target.parse().unwrap();
+                    headers.push(("content-length".into(), Bytes::from(call.target)));
+                    Body::Stream(Box::new(Half(Some(vec![7; length / 2].into()))))
                 }
                 "begun" => Bytes::from(BEGUN.load(SeqCst).to_string()).into(),
                 "small" | "early" => Bytes::from(call.target).into(),
@@ -535,6 +559,26 @@ fn a_backend_that_is_killed_is_started_again_and_links_are_made_anew() {
             rustix::process::test_kill_process(pid).is_err(),
             "it ends with its node"
         );
+    }
+}
+
+#[test]
+fn a_short_reply_is_there_with_its_end_or_not_at_all() {
+    let backend = start();
+    for (length, comes) in [(512 << 10, false), ((512 << 10) + 1, true)] {
+        let (link, other) = (link(&backend), link(&backend));
+        let (call, _) = link.call(&head("half", &length.to_string(), 1), b"", 0).unwrap();
+        thread::scope(|scope| {
+            let came = scope.spawn(|| call.head());
+            while ask(&other, &head("begun", "", 1), b"").unwrap().1 == b"0" {}
+            if comes {
+                assert_eq!(came.join().unwrap().unwrap().length, Some(length));
+                return;
+            }
+            let pid = i32::try_from((backend.process())()).unwrap();
+            kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+            assert_eq!(came.join().unwrap(), Err(Broken::Gone));
+        });
     }
 }
 

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `Call`: head, first piece of the body, whole length | → | |
 //! | `Piece`: the next of the body, once the one before is taken | → | `Taken`: what was sent was copied, there is more to come, and the places are the guest's again |
-//! | | ← | `Head`: of the reply; all places of the call are the guest's again |
+//! | | ← | `Head`: of the reply, together with its end if its body is short; all places of the call are the guest's again |
 //! | `Free`: a place of the host's, read | ⇄ | `Piece`: of the reply's body, up to [`AHEAD`] that are not free yet |
 //! | `Drop`: the call is over for the guest, all places of the host's with it | → | `Failed`: there is no reply, or no more of it: the call is over for both. Each `Drop` has one |
 //!

@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -199,7 +199,7 @@ proptest! {
             world.bucket.objects().insert(key(number), 0);
         }
         let scopes = BTreeSet::from([world.scope.clone()]);
-        let open = |path: &PathBuf| {
+        let open = |path: &Path| {
             let watch = Watch::open(path, "here").unwrap();
             // Whatever the time is by then, it is watched since the first.
             watch.hold(&scopes, EPOCH + 1000).unwrap();
@@ -234,7 +234,7 @@ proptest! {
     }
 }
 
-fn one(path: &PathBuf) -> (Watch, BTreeSet<Scope>, Bucket) {
+fn one(path: &Path) -> (Watch, BTreeSet<Scope>, Bucket) {
     let scope = Scope {
         bucket: "pond".to_owned(),
         prefix: String::new(),

@@ -16,6 +16,7 @@ _ARN = re.compile(
 )
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._~/-]")
 _ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
+_SPAN = re.compile(r"bytes (\d+)-(\d+)/")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])")
 
 # What a status says if the answer says no more.
@@ -406,6 +407,35 @@ def _answer(operation, status, headers, body):
     return {"ResponseMetadata": about} | _output(operation, headers, body)
 
 
+def _rest(request, headers, most):
+    """What has the rest of an object come anew, from a position in what was asked for: `None` if it is not the same object any more."""
+    etag, length = headers.get("etag"), headers.get("content-length")
+    if not (etag and length) or "partNumber=" in request.target:
+        return None
+    span = _SPAN.match(headers.get("content-range", ""))
+    first, last = (int(span[1]), int(span[2])) if span else (0, int(length) - 1)
+    dropped = ("range", "x-amz-checksum-mode")
+    fields = [field for field in request.fields if field[0] not in dropped and not field[0].startswith("if-")]
+
+    def again(position):
+        carrier, wanted = backend(), f"{first + position}-{last}"
+        asked = [*fields, ("range", f"bytes={wanted}"), ("if-match", etag)]
+        for attempt in range(most):
+            try:
+                reply = carrier.call("s3", "GET", request.target, asked)
+                if reply.status == 206 and dict(reply.headers).get("content-range", "").startswith(f"bytes {wanted}/"):
+                    return reply
+                if reply.status not in _RETRIED_STATUSES:
+                    return None
+            except carrier.Failed as failure:
+                if failure.kind not in _RETRIED_FAILURES:
+                    return None
+            pause(attempt)
+        return None
+
+    return again
+
+
 def _output(operation, headers, body):
     output = {}
     for member in operation.fields:
@@ -553,6 +583,7 @@ class S3(BaseClient):
         answer["ResponseMetadata"] |= {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": attempts}
         if operation.streams and status < 300:
             answer["ResponseMetadata"] |= _checksum_of(headers)
+            answer["Body"]._raw_stream._again = _rest(request, headers, attempts_of(config))
         if "Error" in answer:
             if exhausted:
                 answer["ResponseMetadata"]["MaxAttemptsReached"] = True

@@ -4,11 +4,12 @@ from io import BytesIO, IOBase
 
 
 class Raw(IOBase):
-    """What a `StreamingBody` reads from: the body of a backend's reply. Its failures go by botocore's names."""
+    """What a `StreamingBody` reads from: the body of a backend's reply. Its failures go by botocore's names. If the backend is lost on the way, the rest
+    is that of the reply that `again` has for a position, if it has one."""
 
-    def __init__(self, reply, failed):
-        self._reply, self._failed = reply, failed
-        self._position = 0
+    def __init__(self, reply, failed, again=None):
+        self._reply, self._failed, self._again = reply, failed, again
+        self._position, self._length = 0, reply.length
 
     def readable(self):
         return True
@@ -16,22 +17,34 @@ class Raw(IOBase):
     def read(self, amt=None):
         if self._reply is None:
             return b""
-        try:
-            data = self._reply.read(-1 if amt is None else amt)
-        except self._failed as failure:
-            raise self._broken(failure) from failure
-        self._position += len(data)
-        return data
+        before, left = b"", -1 if amt is None else amt
+        while True:
+            try:
+                data = self._reply.read(left)
+                self._position += len(data)
+                return before + data if before else data
+            except self._failed as failure:
+                before += failure.data
+                self._position += len(failure.data)
+                left = left if left < 0 else left - len(failure.data)
+                self._go_on(failure)
 
     def readinto(self, buffer):
         if self._reply is None:
             return 0
-        try:
-            count = self._reply.readinto(buffer)
-        except self._failed as failure:
+        while True:
+            try:
+                count = self._reply.readinto(buffer)
+                self._position += count
+                return count
+            except self._failed as failure:
+                self._go_on(failure)
+
+    def _go_on(self, failure):
+        reply = self._again(self._position) if self._again and failure.kind == "unavailable" else None
+        if reply is None:
             raise self._broken(failure) from failure
-        self._position += count
-        return count
+        self._reply = reply
 
     def _broken(self, failure):
         from botocore import exceptions
@@ -40,7 +53,7 @@ class Raw(IOBase):
             return exceptions.ReadTimeoutError(endpoint_url=None, error=failure)
         if failure.kind == "damaged":
             return exceptions.FlexibleChecksumError(error_msg=failure.message)
-        return exceptions.BrokenStream(error=failure, actual_bytes=self._position, expected_bytes=self._reply.length)
+        return exceptions.BrokenStream(error=failure, actual_bytes=self._position, expected_bytes=self._length)
 
     def readlines(self, hint=-1):
         return BytesIO(self.read()).readlines(hint)

@@ -20,13 +20,14 @@ class Failed(Exception):
     """No reply came, or no more of it.
 
     `kind` is one of `denied`, `target` (there is no such thing to be asked for), `busy`, `timeout`, `unavailable` (nobody could be asked: it may be
-    tried again), `broken` (it may have been done or not) and `damaged` (what came does not have its checksum).
+    tried again), `broken` (it may have been done or not) and `damaged` (what came does not have its checksum). `data` is what was read of the body before.
     """
 
     def __init__(self, kind, message):
         super().__init__(message)
         self.kind = kind
         self.message = message
+        self.data = b""
 
 
 class Reply:
@@ -48,8 +49,12 @@ class Reply:
             # More than there is would be taken and be for nothing.
             return self._take(self.length)
         pieces = []
-        while piece := self._take(1 << 20):
-            pieces.append(piece)
+        try:
+            while piece := self._take(1 << 20):
+                pieces.append(piece)
+        except Failed as failure:
+            failure.data = b"".join([*pieces, failure.data])
+            raise
         return b"".join(pieces)
 
     def readinto(self, buffer):
@@ -61,7 +66,15 @@ class Reply:
         self._call = None
 
     def _take(self, n):
-        return _heard(self._call.read, n)
+        data = _heard(self._call.read, n)
+        if len(data) < n:
+            # Its end, or it breaks off.
+            try:
+                _heard(self._call.read, 1)
+            except Failed as failure:
+                failure.data = data
+                raise
+        return data
 
 
 def call(service, operation, target, parameters, body=b"", length=None):

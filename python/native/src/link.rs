@@ -78,7 +78,7 @@ impl Call {
         Ok((PyBytes::new(py, &head.head), head.length))
     }
 
-    /// The next bytes of the reply's body, at most so many: none at its end. Raises as `head` where it breaks off.
+    /// The next bytes of the reply's body, at most so many: none at its end. Raises as `head` where it breaks off; what came before comes before.
     fn read<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Bound<'py, PyBytes>> {
         let length = most.min(ffi::PY_SSIZE_T_MAX as usize) as ffi::Py_ssize_t;
         // SAFETY: a new object without contents, which nobody else has, or null with an exception.
@@ -112,13 +112,15 @@ impl Call {
     }
 }
 
-/// As much as there is room for, or until the end.
+/// As much as there is room for, or until the end, or until it breaks off: who reads on is told.
 fn fill(call: &exchange::CallHandle, to: &mut [u8]) -> Result<usize, Broken> {
     let mut filled = 0;
     while filled < to.len() {
-        match call.read(&mut to[filled..])? {
-            0 => break,
-            count => filled += count,
+        match call.read(&mut to[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(_) if filled > 0 => break,
+            Err(broken) => return Err(broken),
         }
     }
     Ok(filled)
