@@ -17,11 +17,13 @@ backend = types.ModuleType("millpond.backend")
 class Failed(Exception):
     def __init__(self, kind, message):
         super().__init__(message)
-        self.kind, self.message = kind, message
+        self.kind, self.message, self.data = kind, message, b""
 
 
 class Reply:
-    """An answer; one whose body is longer than what comes breaks off."""
+    """An answer; one whose body is longer than what comes breaks off, as `breaks` says."""
+
+    breaks = "broken"
 
     def __init__(self, status=200, headers=(), body=b"", length=None):
         self.status, self._body = status, io.BytesIO(body)
@@ -32,8 +34,10 @@ class Reply:
     def read(self, n=-1):
         data = self._body.read(n)
         self._left -= len(data)
-        if self._left and n != 0 and (n < 0 or not data):
-            raise Failed("broken", "it broke off")
+        if self._left and (n < 0 or len(data) < n):
+            failure = Failed(self.breaks, "it broke off")
+            failure.data = data
+            raise failure
         return data
 
     def readinto(self, buffer):
@@ -256,6 +260,27 @@ def check_keys_of_customers():
     fields = asked.calls[0][2]
     assert fields["x-amz-server-side-encryption-customer-key"] == "MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA="
     assert fields["x-amz-server-side-encryption-customer-key-md5"] == "zZ5FnqcIqUjVwvWmyog4zw=="
+
+
+class Lost(Reply):
+    breaks = "unavailable"
+
+
+def check_an_object_goes_on_when_the_backend_is_lost():
+    about, data = [("etag", '"e"')], bytes(range(100))
+    rest = lambda first, last, body: Reply(206, [("content-range", f"bytes {first}-{last}/100"), ("etag", '"e"')], body, last + 1 - first)
+    s3, asked = answered(Lost(200, about, data[:30], 100), Lost(206, [("content-range", "bytes 30-99/100")], data[30:50], 70), rest(50, 99, data[50:]))
+    assert s3.get_object(Bucket="b", Key="k", IfNoneMatch="x")["Body"].read() == data
+    assert [call[2].get("range") for call in asked.calls] == [None, "bytes=30-99", "bytes=50-99"]
+    assert all(call[2]["if-match"] == '"e"' and "if-none-match" not in call[2] for call in asked.calls[1:])
+    # Of a part, the rest of that part.
+    s3, asked = answered(Lost(206, [*about, ("content-range", "bytes 10-29/100")], data[10:15], 20), rest(15, 29, data[15:30]))
+    assert s3.get_object(Bucket="b", Key="k", Range="bytes=10-29")["Body"].read(20) == data[10:30]
+    assert asked.calls[1][2]["range"] == "bytes=15-29"
+    # Where it is another object by now, or nobody knows which it was, it breaks off.
+    for first in (Lost(200, about, data[:30], 100), Lost(200, [], data[:30], 100)):
+        s3, _ = answered(first, Reply(412))
+        raises(exceptions.ResponseStreamingError, s3.get_object(Bucket="b", Key="k")["Body"].read)
 
 
 def check_presigning():

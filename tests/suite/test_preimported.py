@@ -108,7 +108,7 @@ def fails(event, context):
     return os.getpid()
 """
     app = node.deploy("preimported-fails", {
-        "f": function(code, "app.fails", cpu_time="300ms"),
+        "f": function(code, "app.fails", cpu_time="1s"),
         "slow": function(code, "app.fails", timeout="2s"),
     })
     ask = lambda how, name="f": app.call(name, json.dumps({"how": how}).encode())
