@@ -27,8 +27,8 @@ def pond(s3, make_node, tmp_path):
     return make_node(config=s3.configuration(tmp_path, **POLL))
 
 
-def looks(node, result="complete"):
-    return node.metrics()[f'millpond_watch_looks_total{{result="{result}"}}']
+def looks(node, outcome="ok"):
+    return node.metrics()[f'millpond_watch_looks_total{{outcome="{outcome}"}}']
 
 
 def look_twice(node):

@@ -70,8 +70,8 @@ impl Watches {
         metrics.add_source(move |page| {
             let help = "Times that a bucket was listed for new objects, by whether the list came whole.";
             let family = page.family(Kind::Counter, "millpond_watch_looks_total", help);
-            family.sample(&[("result", "complete")], shown.complete.load(Relaxed));
-            family.sample(&[("result", "failed")], shown.failed.load(Relaxed));
+            family.sample(&[("outcome", "ok")], shown.complete.load(Relaxed));
+            family.sample(&[("outcome", "failed")], shown.failed.load(Relaxed));
             let help = "Objects that were found to be new.";
             let family = page.family(Kind::Counter, "millpond_watch_objects_total", help);
             family.sample(&[], shown.found.load(Relaxed));
