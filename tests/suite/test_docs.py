@@ -223,7 +223,7 @@ def test_the_configuration_has_every_key(make_node, tmp_path):
 
 
 def test_the_metrics_are_those_of_a_node(make_node):
-    node = make_node()
+    node = make_node(config='[s3]\nendpoint = "http://127.0.0.1:1"\nanonymous = true\n')
     application = node.deploy("shop", {"ping": "ping", "bad": "exit3"})
     assert application.call("ping").status == 200
     application.call("bad").problem(502, "function-exit")
