@@ -465,10 +465,13 @@ def test_a_component_has_what_was_granted_and_names_no_host(pond, s3):
 
 def test_a_backend_that_is_killed_fails_no_component(pond, s3):
     s3.client().put_object(Bucket="pond", Key="in.txt", Body=b"water")
+    data = os.urandom(9_000_001)
+    s3.client().put_object(Bucket="pond", Key="read", Body=data)
     app = pond.deploy("wasm-killed", {"f": component(granted("pond"))})
 
-    def ask(_):
-        answer = app.call("f", method="GET", rest="/pond/in.txt")
-        return None if (answer.status, answer.body) == (200, b"water") else (answer.status, answer.body)
+    def ask(number):
+        key, expected = ("read", data) if number == 0 else ("in.txt", b"water")
+        answer = app.call("f", method="GET", rest=f"/pond/{key}")
+        return None if (answer.status, answer.body == expected) == (200, True) else (answer.status, answer.body[:1000])
 
     assert failures_while_the_backend_is_killed(pond, ask) == []

@@ -22,10 +22,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Head {
-    operation: String,
-    target: String,
+    pub(crate) operation: String,
+    pub(crate) target: String,
     #[serde(default)]
-    parameters: Vec<(String, String)>,
+    pub(crate) parameters: Vec<(String, String)>,
     /// How long the beginning of the reply may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     patience: Option<u64>,

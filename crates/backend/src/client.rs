@@ -10,13 +10,20 @@ use exchange::{Broken, Id, Talk};
 use parking_lot::Mutex;
 use ring::{Bell, Heard};
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
     io,
     os::unix::net::UnixStream as Socket,
+    pin::Pin,
     sync::Arc,
-    task::{Poll, Waker, ready},
+    task::{Context, Poll, Waker, ready},
 };
-use tokio::{io::Interest, net::UnixStream, task::AbortHandle, time::timeout};
+use tokio::{
+    io::Interest,
+    net::UnixStream,
+    runtime::Handle,
+    task::{AbortHandle, JoinHandle},
+    time::timeout,
+};
 
 /// Bytes of a reply that are handed on at once.
 const CHUNK: usize = 256 << 10;
@@ -27,35 +34,30 @@ const GATHERED: usize = 8 << 20;
 /// How often a call is made, if the backend goes before its reply has begun.
 const ATTEMPTS: u32 = 3;
 
+/// Where links come from.
+type Attach = Arc<dyn Fn() -> Result<Attachment, CallError> + Send + Sync>;
+
 /// Makes a call over a link of its own, to be polled on a runtime. What may be made again is, with another backend where one has gone: S3's operations are the same when
-/// they are done twice, but for those by `POST`.
-pub(crate) async fn make(
-    attach: impl Fn() -> Result<Attachment, CallError>,
-    mut call: Call,
-) -> Result<Reply, CallError> {
+/// they are done twice, but for those by `POST`. What comes of an object goes on where it was.
+pub(crate) async fn make(attach: Attach, mut call: Call) -> Result<Reply, CallError> {
     let patience = call.patience;
     let reply = async {
         let head = Head::of(&mut call);
         let mut body = Upload::of(call.body, head.length()).await?;
-        let head = serde_json::to_vec(&head).map_err(|error| CallError::Broken(error.to_string()))?;
-        let mut attempts = 1..ATTEMPTS;
-        loop {
-            let client = Client::open(attach()?).await;
-            let made = match client {
-                Ok(client) => client.call(&head, &mut body).await,
-                Err(error) => Err(if error.kind() == io::ErrorKind::ConnectionReset {
-                    Broken::Gone
-                } else {
-                    return Err(CallError::Broken(format!("no link to the backend: {error}")));
-                }),
-            };
-            match made {
-                Err(Broken::Gone)
-                    if body.is_whole() && call.operation != "POST" && attempts.next().is_some() => {}
-                Err(broken) => return Err(failed(&broken)),
-                Ok(reply) => return Ok(reply),
-            }
-        }
+        let (said, coming) = answered(&attach, &head, &mut body).await?;
+        let rest = Rest::of(attach, head, &said);
+        Ok(Reply {
+            head: said.into(),
+            body: match coming.length {
+                Some(0) => Body::Whole(Bytes::new()),
+                _ => Body::Stream(Box::new(Incoming {
+                    coming,
+                    rest,
+                    again: None,
+                    end: None,
+                })),
+            },
+        })
     };
     match patience {
         // The service has the same, and says more; but there may be no backend.
@@ -63,6 +65,29 @@ pub(crate) async fn make(
             .await
             .unwrap_or(Err(CallError::Timeout("the reply"))),
         None => reply.await,
+    }
+}
+
+/// Makes a call, again if it can be, until it has a reply.
+async fn answered(attach: &Attach, head: &Head, body: &mut Upload) -> Result<(ReplyHead, Coming), CallError> {
+    let text = serde_json::to_vec(head).map_err(|error| CallError::Broken(error.to_string()))?;
+    let mut attempts = 1..ATTEMPTS;
+    loop {
+        let client = Client::open(attach()?).await;
+        let made = match client {
+            Ok(client) => client.call(&text, body).await,
+            Err(error) => Err(if error.kind() == io::ErrorKind::ConnectionReset {
+                Broken::Gone
+            } else {
+                return Err(CallError::Broken(format!("no link to the backend: {error}")));
+            }),
+        };
+        match made {
+            Err(Broken::Gone) if body.is_whole() && head.operation != "POST" && attempts.next().is_some() => {
+            }
+            Err(broken) => return Err(failed(&broken)),
+            Ok(reply) => return Ok(reply),
+        }
     }
 }
 
@@ -147,7 +172,7 @@ impl Client {
         Ok(Self { shared, listener })
     }
 
-    async fn call(self, head: &[u8], body: &mut Upload) -> Result<Reply, Broken> {
+    async fn call(self, head: &[u8], body: &mut Upload) -> Result<(ReplyHead, Coming), Broken> {
         let id = self.wait(|talk| talk.begin(head)).await?;
         let place = self.wait(|talk| talk.put_head(id, head)).await?;
         let length = body.length();
@@ -181,19 +206,13 @@ impl Client {
             }
         }
         let exchange::Head { head, length } = self.wait(|talk| talk.head(id)).await?;
-        let read: ReplyHead = serde_json::from_slice(&head).map_err(|_| Broken::Gone)?;
-        let body = match length {
-            Some(0) => Body::Whole(Bytes::new()),
-            _ => Body::Stream(Box::new(Incoming {
-                client: self,
-                id,
-                end: None,
-            })),
+        let said = serde_json::from_slice(&head).map_err(|_| Broken::Gone)?;
+        let coming = Coming {
+            client: self,
+            id,
+            length,
         };
-        Ok(Reply {
-            head: read.into(),
-            body,
-        })
+        Ok((said, coming))
     }
 
     /// What comes next of a body that is streamed; nothing once there is a reply, which does not wait for the rest of it.
@@ -271,37 +290,149 @@ async fn listen(shared: Arc<Shared>) {
     }
 }
 
-/// The body of a reply.
-struct Incoming {
+/// The bytes of a reply's body, as they come over a link.
+struct Coming {
     client: Client,
     id: Id,
-    end: Option<Result<(), BodyError>>,
+    length: Option<u64>,
 }
 
-impl BodyStream for Incoming {
-    fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
-        if let Some(end) = self.end {
-            return Poll::Ready(end.map(|()| None));
-        }
-        let read = |talk: &mut Talk| match talk.ready(self.id)? {
+impl Coming {
+    /// The next of them; none at the end.
+    fn poll(&self, waker: &Waker) -> Poll<Result<Bytes, Broken>> {
+        self.client.shared.poll(waker, |talk| match talk.ready(self.id)? {
             Ok(ready) => {
                 let mut bytes = vec![0; ready.min(CHUNK)];
                 let count = talk.read(self.id, &mut bytes)?;
                 Some(count.map(|_| Bytes::from(bytes)))
             }
             Err(broken) => Some(Err(broken)),
+        })
+    }
+}
+
+/// How the rest of an object comes, if the backend goes on the way.
+struct Rest {
+    runtime: Handle,
+    attach: Attach,
+    /// Of a call for all that is still to come.
+    head: Head,
+    /// Of the object, the first byte that is to come, and the last.
+    first: u64,
+    last: u64,
+}
+
+impl Rest {
+    /// Of what a call is answered; `None` if that is not an object of which it could be told that it is the same.
+    fn of(attach: Attach, mut head: Head, said: &ReplyHead) -> Option<Self> {
+        let field = |name: &str| {
+            let found = said
+                .headers
+                .iter()
+                .find(|(its, _)| its.eq_ignore_ascii_case(name));
+            found.map(|(_, value)| value.as_str())
         };
-        let end = match ready!(self.client.shared.poll(waker, read)) {
-            Ok(piece) if !piece.is_empty() => return Poll::Ready(Ok(Some(piece))),
-            Ok(_) => Ok(()),
-            Err(broken) => Err(match failure(&broken) {
-                Some(Failure { kind, .. }) if kind == "timeout" => BodyError::Slow,
-                Some(Failure { kind, .. }) if kind == "damaged" => BodyError::Damaged,
-                _ => BodyError::Gone,
-            }),
+        if head.operation != "GET" || head.target.contains("partNumber=") {
+            return None;
+        }
+        let etag = field("etag")?.to_owned();
+        let (first, last) = match (said.status, field("content-range")) {
+            (200, _) => (0, field("content-length")?.parse::<u64>().ok()?.checked_sub(1)?),
+            (206, Some(range)) => {
+                let (first, rest) = range.strip_prefix("bytes ")?.split_once('-')?;
+                (first.parse().ok()?, rest.split_once('/')?.0.parse().ok()?)
+            }
+            _ => return None,
         };
-        self.end = Some(end);
-        Poll::Ready(end.map(|()| None))
+        // What comes in parts has no checksum of all of it.
+        head.parameters.retain(|(name, _)| {
+            let name = name.to_ascii_lowercase();
+            !(name == "range" || name == "x-amz-checksum-mode" || name.starts_with("if-"))
+        });
+        head.parameters.push(("if-match".to_owned(), etag));
+        Some(Self {
+            runtime: Handle::current(),
+            attach,
+            head,
+            first,
+            last,
+        })
+    }
+
+    /// So many bytes have come.
+    fn advance(&mut self, bytes: usize) {
+        self.first += bytes as u64;
+    }
+
+    /// All that is to come, and how more of it would; `None` if it is not to be had.
+    async fn come(mut self) -> Option<(Coming, Self)> {
+        if self.first > self.last {
+            return None;
+        }
+        let range = format!("{}-{}", self.first, self.last);
+        self.head
+            .parameters
+            .push(("range".to_owned(), format!("bytes={range}")));
+        let none = &mut Upload::Whole(Bytes::new());
+        let (said, coming) = answered(&self.attach, &self.head, none).await.ok()?;
+        self.head.parameters.pop();
+        let expected = format!("bytes {range}/");
+        let mut fields = said.headers.iter();
+        let is_it = said.status == 206
+            && fields.any(|(name, value)| {
+                name.eq_ignore_ascii_case("content-range") && value.starts_with(&expected)
+            });
+        is_it.then_some((coming, self))
+    }
+}
+
+/// The body of a reply.
+struct Incoming {
+    coming: Coming,
+    rest: Option<Rest>,
+    /// The rest is being asked for, where links can be made.
+    again: Option<JoinHandle<Option<(Coming, Rest)>>>,
+    end: Option<Result<(), BodyError>>,
+}
+
+impl BodyStream for Incoming {
+    fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
+        loop {
+            if let Some(end) = self.end {
+                return Poll::Ready(end.map(|()| None));
+            }
+            if let Some(again) = &mut self.again {
+                let found = ready!(Pin::new(again).poll(&mut Context::from_waker(waker)));
+                self.again = None;
+                match found {
+                    Ok(Some((coming, rest))) => (self.coming, self.rest) = (coming, Some(rest)),
+                    _ => self.end = Some(Err(BodyError::Gone)),
+                }
+                continue;
+            }
+            let end = match ready!(self.coming.poll(waker)) {
+                Ok(piece) if !piece.is_empty() => {
+                    if let Some(rest) = &mut self.rest {
+                        rest.advance(piece.len());
+                    }
+                    return Poll::Ready(Ok(Some(piece)));
+                }
+                Ok(_) => Ok(()),
+                Err(Broken::Gone) if self.rest.is_some() => {
+                    self.again = self
+                        .rest
+                        .take()
+                        .map(|rest| rest.runtime.clone().spawn(rest.come()));
+                    continue;
+                }
+                Err(broken) => Err(match failure(&broken) {
+                    Some(Failure { kind, .. }) if kind == "timeout" => BodyError::Slow,
+                    Some(Failure { kind, .. }) if kind == "damaged" => BodyError::Damaged,
+                    _ => BodyError::Gone,
+                }),
+            };
+            self.end = Some(end);
+        }
     }
 
     fn trailers(&mut self) -> Trailers {

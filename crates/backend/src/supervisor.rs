@@ -207,7 +207,7 @@ struct ProxySession {
 impl Session for ProxySession {
     fn call(&self, call: Call) -> Calling {
         let (session, caller) = (self.clone(), call.caller.clone());
-        let attach = move || session.attach(&caller);
+        let attach = Arc::new(move || session.attach(&caller));
         egress::call(&self.runtime, client::make(attach, call))
     }
 

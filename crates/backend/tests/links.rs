@@ -127,6 +127,7 @@ impl Session for EchoSession {
                 }
             };
             let mut headers = vec![("sum".into(), Bytes::from(sum.to_string()))];
+            let mut status = 200;
             let body: Body = match &*call.operation {
                 "fail" => return Err(CallError::Denied("this".to_owned())),
                 "hang" => std::future::pending().await,
@@ -150,6 +151,36 @@ impl Session for EchoSession {
                     sleep(Duration::from_millis(2)).await;
                     Bytes::from(MOST.load(SeqCst).to_string()).into()
                 }
+                "GET" => {
+                    let length: u64 = call.target.parse().unwrap();
+                    let text = |name: &str| {
+                        let found = call.parameters.iter().find(|(its, _)| its == name);
+                        found.map(|(_, value)| std::str::from_utf8(value).unwrap())
+                    };
+                    let first = text("range").map_or(0, |range| {
+                        let range = range.strip_prefix("bytes=").unwrap();
+                        assert_eq!(text("if-match"), Some("\"e\""));
+                        range
+                            .strip_suffix(&format!("-{}", length - 1))
+                            .unwrap()
+                            .parse()
+                            .unwrap()
+                    });
+                    headers.push(("content-length".into(), (length - first).to_string().into()));
+                    if let Some(etag) = text("etag") {
+                        headers.push(("etag".into(), Bytes::from(etag.to_owned())));
+                    }
+                    if first > 0 {
+                        let range = format!("bytes {first}-{}/{length}", length - 1);
+                        headers.push(("content-range".into(), range.into()));
+                        status = 206;
+                    }
+                    Body::Stream(Box::new(Chunks {
+                        left: length - first,
+                        chunk: 64 << 10,
+                        breaks: false,
+                    }))
+                }
                 _ => {
                     let left = call.target.parse().unwrap();
                     if call.operation == "known" {
@@ -162,7 +193,7 @@ impl Session for EchoSession {
                     }))
                 }
             };
-            let head = ResponseHead { status: 200, headers };
+            let head = ResponseHead { status, headers };
             Ok(Reply { head, body })
         })
     }
@@ -605,6 +636,26 @@ impl Own {
         }
     }
 
+    fn call_with(
+        &self,
+        operation: &str,
+        target: &str,
+        parameters: &[(&'static str, &'static str)],
+    ) -> Calling {
+        let parameters = parameters.iter().filter(|(_, value)| !value.is_empty());
+        self.session.call(Call {
+            operation: operation.to_owned(),
+            target: target.to_owned(),
+            parameters: parameters
+                .map(|(name, value)| ((*name).into(), Bytes::from(*value)))
+                .collect(),
+            body: Bytes::new().into(),
+            patience: None,
+            pause: None,
+            caller: Caller::default(),
+        })
+    }
+
     fn begin(&self, operation: &str, target: &str, length: Option<usize>, body: impl Into<Body>) -> Calling {
         let length = length.map(|length| ("content-length".into(), Bytes::from(length.to_string())));
         self.session.call(Call {
@@ -785,6 +836,44 @@ fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
             kill(process());
         }
         assert!(is_gone(own.read(calling)), "{operation}");
+    }
+}
+
+#[test]
+fn what_comes_of_an_object_goes_on_when_the_backend_goes() {
+    let own = Own::start();
+    let length = 3_000_001;
+    for (etag, goes_on) in [("\"e\"", true), ("", false)] {
+        let call = own.call_with("GET", &length.to_string(), &[("etag", etag)]);
+        let Body::Stream(mut stream) = own.runtime.block_on(call).unwrap().body else {
+            panic!("it is large");
+        };
+        let mut came = Vec::new();
+        let mut kills = 0;
+        let end = loop {
+            match own
+                .runtime
+                .block_on(poll_fn(|context| stream.poll_next(context.waker())))
+            {
+                Ok(Some(piece)) => came.extend_from_slice(&piece),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+            // What is on its way already comes all the same.
+            if came.len() > kills * 1_200_000 {
+                kills += 1;
+                let pid = i32::try_from((own.backend.process())()).unwrap();
+                kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+            }
+        };
+        match goes_on {
+            true => {
+                assert_eq!(end, Ok(()));
+                assert!(came == pattern(0, length), "{}", came.len());
+                assert!((own.backend.starts())() > 1);
+            }
+            false => assert_eq!(end, Err(BodyError::Gone)),
+        }
     }
 }
 
