@@ -23,9 +23,14 @@ def native(name):
 
 
 def children(process):
-    """Of all its threads."""
-    tasks = Path(f"/proc/{process}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    """Of all its threads. Those that end meanwhile have none."""
+    found, tasks = [], []
+    with contextlib.suppress(OSError):
+        tasks = os.listdir(f"/proc/{process}/task")
+    for task in tasks:
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in Path(f"/proc/{process}/task/{task}/children").read_text().split()]
+    return found
 
 
 def state(process):
