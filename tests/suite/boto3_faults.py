@@ -287,6 +287,9 @@ def check_presigning():
     s3, asked = answered(Reply(body=b"http://signed"))
     assert s3.generate_presigned_url("put_object", Params={"Bucket": "b", "Key": "k", "ContentType": "a/b"}, ExpiresIn=9) == "http://signed"
     assert asked.calls[0][:3] == ("PUT", "/b/k", {"content-type": "a/b", "x-millpond-presign": "9", "x-millpond-document": "json"})
+    s3, _ = answered(Reply(403, body=b'{"Code": "AccessDenied", "Message": "Access Denied"}'))
+    denied = raises(exceptions.ClientError, s3.generate_presigned_url, ClientMethod="get_object", Params={"Bucket": "b", "Key": "k"})
+    assert denied.response["Error"]["Code"] == "AccessDenied"
 
 
 def check_what_is_not_here_says_so():

@@ -8,6 +8,7 @@ import pytest
 from harness import eventually
 from objects import S3Server, granted
 from test_calls import everything
+from test_embedded import NOTE
 from test_objects import objects
 
 POLL = {"poll": "100ms"}
@@ -35,19 +36,6 @@ def look_twice(node):
     """One that begins from now on has ended."""
     before = looks(node)
     eventually(lambda: looks(node) >= before + 2, "the bucket has been listed")
-
-
-NOTE = """
-import boto3, json
-from urllib.parse import unquote_plus
-s3 = boto3.client("s3")
-
-def handler(event, context):
-    for record in event["Records"]:
-        key = unquote_plus(record["s3"]["object"]["key"])
-        body = s3.get_object(Bucket=record["s3"]["bucket"]["name"], Key=key)["Body"].read().decode()
-        s3.put_object(Bucket="sea", Key="notes/" + key, Body=json.dumps([body, record]).encode())
-"""
 
 
 def test_new_objects_make_functions_run(pond, s3):

@@ -323,7 +323,7 @@ impl Error {
                     422,
                     "grants-unavailable",
                     format!(
-                        "remove `[[function.{name}.grants.…]]` from the manifest; objects, and functions to invoke, are for functions with a `handler`; objects for those of the node's own applications alone, where its configuration has `[s3]`"
+                        "remove `[[function.{name}.grants.…]]` from the manifest; functions to invoke are for functions with a `handler`; objects for those of the node's own applications alone, where its configuration has `[s3]`"
                     ),
                 )
             }

@@ -1,6 +1,6 @@
 //! New objects in an S3 that tells nobody of them: it is listed again and again, and compared with what was there before.
 //!
-//! A [`Scope`] is what a bucket has below a prefix. Of each of its objects a *mark* is known, 32 bytes on the disk: which key, and which ETag, size and time of change it
+//! A [`Scope`] is what a bucket has below a prefix. Of each of its objects a *mark* is known, some dozen bytes on the disk: which key, and which ETag, size and time of change it
 //! had. A [`Look`] lists a scope page by page:
 //!
 //! 1. what of a page has another mark than the one that is known is new,
@@ -8,7 +8,7 @@
 //! 3. then its marks are written.
 //!
 //! Who is killed between the last two is given the same again: [`Found::version`] says that it is the same. Marks of objects that a complete list did not have are
-//! forgotten. The order of a list makes no difference (servers on folders do not list in that of the bytes), and a look takes 8 bytes of memory for each object.
+//! forgotten. The order of a list makes no difference (servers on folders do not list in that of the bytes), and a look keeps a number of 8 bytes in memory for each object until its end.
 //!
 //! The first complete look at a scope finds what was there before: new is of that only what has changed since the scope was [held](Watch::hold), by the clock of S3.
 

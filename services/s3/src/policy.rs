@@ -71,10 +71,10 @@ pub(crate) fn conditions(text: &[u8]) -> Result<Vec<Value>, Unfit> {
     };
     for condition in &conditions {
         let (how, name, value) = match condition {
-            Value::Object(one) if one.len() == 1 => {
-                let (name, value) = one.iter().next().ok_or(Unfit::Invalid(""))?;
-                ("eq", name.as_str(), value)
-            }
+            Value::Object(one) if one.len() == 1 => match one.iter().next() {
+                Some((name, value)) => ("eq", name.as_str(), value),
+                None => return Err(wrong),
+            },
             Value::Array(three) => match &three[..] {
                 [Value::String(range), _, _] if range == "content-length-range" => continue,
                 [Value::String(how), Value::String(name), value] => {
