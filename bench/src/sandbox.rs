@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use contract::{
     Artefact, ByteSize, Code, CodeKind, CoreId, Digest, Engine, Grant, Head, HeadBuilder, Image, Input,
-    Limits, Protocol, RequestId, ResponseHead, ResponseSink, Sandbox, Step, Until, Usage, VersionNumber,
+    Limits, Protocol, RequestId, ResponseHead, ResponseSink, Sandbox, Step, Until, Usage,
 };
 use engine_aot::{Aot, Bounds};
 use engine_rwasm::Rwasm;
@@ -19,7 +19,6 @@ use sha2::{Digest as _, Sha256};
 use std::{
     fs,
     io::{Seek, Write},
-    num::NonZeroU32,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     task::{Wake, Waker},
@@ -297,20 +296,14 @@ pub(crate) fn pure_grant(memory: ByteSize) -> Result<Arc<Grant>> {
 /// What a function may use of which nothing but its memory is asked.
 pub(crate) fn grant(memory: ByteSize) -> Result<Arc<Grant>> {
     Ok(Arc::new(Grant {
-        function: "bench.function".parse()?,
-        version: VersionNumber(NonZeroU32::MIN),
         limits: Limits {
             memory,
             ..Limits::default()
         },
-        environment: Vec::new(),
-        arguments: Vec::new(),
         protocol: Protocol::Raw {
             content_type: "text/plain".into(),
         },
-        http: Vec::new(),
-        s3: Vec::new(),
-        functions: Vec::new(),
+        ..Grant::nothing("bench.function".parse()?)
     }))
 }
 

@@ -1,6 +1,6 @@
 //! What a node tells its backend: for each link one packet, with the backend's bell.
 
-use contract::{Caller, FunctionId, Grant, Limits, Protocol, S3Grant, VersionNumber};
+use contract::{Caller, FunctionId, Grant, S3Grant, VersionNumber};
 use rustix::{
     io::{Errno, IoSlice, IoSliceMut, Result, retry_on_intr},
     net::{
@@ -57,15 +57,9 @@ impl Attach {
     /// As a service is to be bound to it.
     pub(crate) fn grant(&self) -> Grant {
         Grant {
-            function: self.function.clone(),
             version: VersionNumber(self.version),
-            limits: Limits::default(),
-            environment: Vec::new(),
-            arguments: Vec::new(),
-            protocol: Protocol::Cgi,
-            http: Vec::new(),
             s3: self.s3.clone(),
-            functions: Vec::new(),
+            ..Grant::nothing(self.function.clone())
         }
     }
 

@@ -5,8 +5,8 @@ extern crate millpond_backend as backend;
 use backend::Backend;
 use bytes::Bytes;
 use contract::{
-    Body, BodyError, BodyStream, Call, CallError, Caller, Calling, FunctionId, Grant, Limits, Protocol,
-    Reply, ResponseHead, S3Action, S3Grant, Service, Session, Trailers, VersionNumber,
+    Body, BodyError, BodyStream, Call, CallError, Caller, Calling, Grant, Reply, ResponseHead, S3Action,
+    S3Grant, Service, Session, Trailers,
 };
 use exchange::{Ask, Broken, Link, MOST_CALLS, Span};
 use ring::{Bell, GuestEnd};
@@ -15,9 +15,10 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 use std::{
+    borrow::Cow,
     env,
     future::poll_fn,
-    num::{NonZeroU32, NonZeroU64},
+    num::NonZeroU64,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -264,19 +265,12 @@ fn start_within(calls: u64, memory: u64, bandwidth: u64) -> Backend {
 
 fn session(backend: &Backend, runtime: &Handle) -> Arc<dyn Session> {
     let grant = Grant {
-        function: "app.f".parse::<FunctionId>().unwrap(),
-        version: VersionNumber(NonZeroU32::MIN),
-        limits: Limits::default(),
-        environment: Vec::new(),
-        arguments: Vec::new(),
-        protocol: Protocol::Cgi,
-        http: Vec::new(),
         s3: vec![S3Grant {
             bucket: "pond".to_owned(),
             prefix: String::new(),
             actions: vec![S3Action::Get],
         }],
-        functions: Vec::new(),
+        ..Grant::nothing("app.f".parse().unwrap())
     };
     let proxy = backend.service("s3", |grant| !grant.s3.is_empty(), runtime.clone());
     proxy.bind(&grant).unwrap()
@@ -643,26 +637,27 @@ impl Own {
         parameters: &[(&'static str, &'static str)],
     ) -> Calling {
         let parameters = parameters.iter().filter(|(_, value)| !value.is_empty());
-        self.session.call(Call {
-            operation: operation.to_owned(),
-            target: target.to_owned(),
-            parameters: parameters
-                .map(|(name, value)| ((*name).into(), Bytes::from(*value)))
-                .collect(),
-            body: Bytes::new().into(),
-            patience: None,
-            pause: None,
-            caller: Caller::default(),
-        })
+        let parameters = parameters.map(|(name, value)| ((*name).into(), Bytes::from(*value)));
+        self.send(operation, target, parameters.collect(), Bytes::new().into())
     }
 
     fn begin(&self, operation: &str, target: &str, length: Option<usize>, body: impl Into<Body>) -> Calling {
         let length = length.map(|length| ("content-length".into(), Bytes::from(length.to_string())));
+        self.send(operation, target, length.into_iter().collect(), body.into())
+    }
+
+    fn send(
+        &self,
+        operation: &str,
+        target: &str,
+        parameters: Vec<(Cow<'static, str>, Bytes)>,
+        body: Body,
+    ) -> Calling {
         self.session.call(Call {
             operation: operation.to_owned(),
             target: target.to_owned(),
-            parameters: length.into_iter().collect(),
-            body: body.into(),
+            parameters,
+            body,
             patience: None,
             pause: None,
             caller: Caller::default(),
@@ -861,9 +856,9 @@ fn what_comes_of_an_object_goes_on_when_the_backend_goes() {
             }
             // What is on its way already comes all the same.
             if came.len() > kills * 1_200_000 {
-                kills += 1;
-                let pid = i32::try_from((own.backend.process())()).unwrap();
-                kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+                // There is none while the next one is started.
+                let process = Pid::from_raw(i32::try_from((own.backend.process())()).unwrap());
+                kills += usize::from(process.is_some_and(|it| kill_process(it, Signal::KILL).is_ok()));
             }
         };
         match goes_on {

@@ -3,7 +3,7 @@
 use crate::{ByteSize, FunctionId, FunctionRef, Template, VersionNumber};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, num::NonZeroU32, time::Duration};
 
 /// What one function version's sandboxes may use. Shared by all of them; it never holds a secret.
 #[derive(Clone, Debug)]
@@ -26,6 +26,23 @@ pub struct Grant {
     pub s3: Vec<S3Grant>,
     /// Functions of its tenant that it may invoke, each with its application. Without a qualifier, all versions and aliases.
     pub functions: Vec<FunctionRef>,
+}
+
+impl Grant {
+    /// The default limits and nothing else, for a function's first version.
+    pub fn nothing(function: FunctionId) -> Self {
+        Self {
+            function,
+            version: VersionNumber(NonZeroU32::MIN),
+            limits: Limits::default(),
+            environment: Vec::new(),
+            arguments: Vec::new(),
+            protocol: Protocol::Cgi,
+            http: Vec::new(),
+            s3: Vec::new(),
+            functions: Vec::new(),
+        }
+    }
 }
 
 /// A host that a function may send HTTP requests to.

@@ -6,11 +6,8 @@
 
 use bytes::Bytes;
 use calls::{Callback, Outcome, Request, Response};
-use contract::{
-    Body, Call, CallError, Caller, FunctionId, Grant, HttpGrant, Limits, Protocol, Service, Session,
-    VersionNumber,
-};
-use std::{borrow::Cow, num::NonZeroU32, sync::Arc, time::Duration};
+use contract::{Body, Call, CallError, Caller, FunctionId, Grant, HttpGrant, Service, Session};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 /// How long a server may take to begin its answer, from the attempt to reach it.
@@ -55,15 +52,8 @@ fn grant(function: FunctionId, hosts: &[String]) -> Grant {
         clear_text: false,
     });
     Grant {
-        function,
-        version: VersionNumber(NonZeroU32::MIN),
-        limits: Limits::default(),
-        environment: Vec::new(),
-        arguments: Vec::new(),
-        protocol: Protocol::Cgi,
         http: http.collect(),
-        s3: Vec::new(),
-        functions: Vec::new(),
+        ..Grant::nothing(function)
     }
 }
 

@@ -3,12 +3,11 @@
 use crate::{objects, wanted::Wanted};
 use backend::{Backend, Proxy};
 use calls::{CallId, Request, SubmitError, Timestamp};
-use contract::{Grant, Limits, Protocol, S3Action, S3Grant, Service as _, Session, VersionNumber};
+use contract::{Grant, S3Action, S3Grant, Service as _, Session};
 use gateway::{Later, events::Cause};
 use registry::Snapshot;
 use std::{
     collections::{BTreeSet, HashMap},
-    num::NonZeroU32,
     path::Path,
     sync::{
         Arc,
@@ -259,19 +258,12 @@ impl Looker {
         let all = self.wanted.all();
         let (function, _) = all.iter().find(|(_, trigger)| self::scope(trigger) == *scope)?;
         self.service.bind(&Grant {
-            function: function.clone(),
-            version: VersionNumber(NonZeroU32::MIN),
-            limits: Limits::default(),
-            environment: Vec::new(),
-            arguments: Vec::new(),
-            protocol: Protocol::Cgi,
-            http: Vec::new(),
             s3: vec![S3Grant {
                 bucket: scope.bucket.clone(),
                 prefix: scope.prefix.clone(),
                 actions: vec![S3Action::List],
             }],
-            functions: Vec::new(),
+            ..Grant::nothing(function.clone())
         })
     }
 

@@ -7,7 +7,6 @@ use contract::{
 };
 use proptest::prelude::*;
 use std::{
-    num::NonZeroU32,
     sync::{Arc, Mutex},
     task::Waker,
     time::{Duration, Instant},
@@ -49,20 +48,14 @@ impl Recorder {
 
 pub(crate) fn grant() -> Grant {
     Grant {
-        function: "shop.echo".parse().unwrap(),
-        version: contract::VersionNumber(NonZeroU32::MIN),
         limits: Limits {
             response_body: ByteSize(1000),
             ..Limits::default()
         },
-        environment: Vec::new(),
-        arguments: Vec::new(),
         protocol: Protocol::Raw {
             content_type: "text/plain".into(),
         },
-        http: Vec::new(),
-        s3: Vec::new(),
-        functions: Vec::new(),
+        ..Grant::nothing("shop.echo".parse().unwrap())
     }
 }
 

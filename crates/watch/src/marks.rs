@@ -12,8 +12,6 @@ use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    fs, io,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
 };
 use triggers::{Milliseconds, identity};
@@ -92,18 +90,14 @@ impl Marks {
 
     fn with<T>(&self, act: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, redb::Error> {
         let mut database = self.database.lock();
-        // It asserts its way out of some damage.
-        let result = catch_unwind(AssertUnwindSafe(|| {
+        let result = tables::guarded(|| {
             if database.is_none() {
-                *database = Some(open_or_create(&self.path)?);
+                *database = Some(open(&self.path)?);
             }
             database.as_ref().map_or(Err(redb::Error::PreviousIo), act)
-        }));
-        let result = result.unwrap_or_else(|_| Err(redb::Error::Corrupted("it is damaged".to_owned())));
+        });
         if result.is_err() {
-            let failed = database.take();
-            // It tries to write when it goes, which fails again.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(failed)));
+            tables::abandon(database.take());
         }
         result
     }
@@ -288,36 +282,19 @@ fn all(database: &Database) -> Result<HashMap<u128, Held>, redb::Error> {
     Ok(all)
 }
 
-fn open_or_create(path: &Path) -> Result<Database, redb::Error> {
-    let mut builder = Database::builder();
-    builder.set_cache_size(CACHE);
-    if path.try_exists()? {
-        let database = builder.open(path)?;
-        let format = database.begin_read()?.open_table(ABOUT)?.get("format")?;
-        return match format.map(|format| format.value()) {
-            Some(FORMAT) => Ok(database),
-            found => Err(redb::Error::Corrupted(format!(
-                "its format is {found:?}, of another version of Millpond"
-            ))),
-        };
-    }
-    // It gets its name once it is whole: a crash leaves no file that cannot be opened.
-    let draft = path.with_added_extension("new");
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    let database = builder.create(&draft)?;
-    let transaction = database.begin_write()?;
-    {
+fn open(path: &Path) -> Result<Database, redb::Error> {
+    let database = tables::open_or_create(path, CACHE, |database| {
+        let transaction = database.begin_write()?;
         transaction.open_table(SCOPES)?;
         transaction.open_table(MARKS)?;
         transaction.open_table(ABOUT)?.insert("format", FORMAT)?;
+        Ok(transaction.commit()?)
+    })?;
+    let format = database.begin_read()?.open_table(ABOUT)?.get("format")?;
+    match format.map(|format| format.value()) {
+        Some(FORMAT) => Ok(database),
+        found => Err(redb::Error::Corrupted(format!(
+            "its format is {found:?}, of another version of Millpond"
+        ))),
     }
-    transaction.commit()?;
-    fs::rename(&draft, path)?;
-    if let Some(folder) = path.parent() {
-        fs::File::open(folder)?.sync_all()?;
-    }
-    Ok(database)
 }

@@ -3,14 +3,12 @@
 mod peer;
 
 use contract::{
-    Body, BodyStream, Call, CallError, Caller, FunctionId, Grant, HttpGrant, Limits, Protocol, Reply,
-    Service, Trailers, VersionNumber, conformance,
+    Body, BodyStream, Call, CallError, Caller, Grant, HttpGrant, Reply, Service, Trailers, conformance,
 };
 use egress::testing::Server;
 use peer::{Ours, Peer, host};
 use secrets::{SecretId, Value};
 use std::{
-    num::NonZeroU32,
     task::{Poll, Waker},
     time::Duration,
 };
@@ -20,18 +18,8 @@ const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn grant(http: Vec<HttpGrant>) -> Grant {
     Grant {
-        function: FunctionId {
-            application: "shop".parse().unwrap(),
-            function: "f".parse().unwrap(),
-        },
-        version: VersionNumber(NonZeroU32::MIN),
-        limits: Limits::default(),
-        environment: Vec::new(),
-        arguments: Vec::new(),
-        protocol: Protocol::Cgi,
         http,
-        s3: Vec::new(),
-        functions: Vec::new(),
+        ..Grant::nothing("shop.f".parse().unwrap())
     }
 }
 

@@ -22,10 +22,9 @@ mod writer;
 pub use log::LOG_QUEUE_BYTES;
 
 use contract::{Change, Entry, Expect, Revision, Store, StoreError, Watch};
-use redb::{Database, DatabaseError, ReadableDatabase, TableDefinition, TableError};
+use redb::{Database, ReadableDatabase, TableDefinition, TableError};
 use std::{
-    fs, io,
-    panic::{AssertUnwindSafe, catch_unwind},
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc, PoisonError,
@@ -124,16 +123,13 @@ pub struct Embedded {
 impl Embedded {
     /// Opens the store in this file, and makes it if there is none. The folder must exist.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        // redb asserts its way out of some damaged files.
-        let opened = catch_unwind(AssertUnwindSafe(|| open_or_create(path)));
-        let (database, revision) = opened.unwrap_or_else(|panic| {
-            let reason = panic.downcast_ref::<String>().cloned();
-            let reason = reason.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            Err(OpenError::Corrupt {
-                path: path.to_owned(),
-                reason: reason.unwrap_or_else(|| "it cannot be read".to_owned()),
-            })
-        })?;
+        let opened = tables::guarded(|| {
+            let database = tables::open_or_create(path, CACHE, initialise)?;
+            add_logs(&database)?;
+            let revision = last_revision(&database)?;
+            Ok((database, revision))
+        });
+        let (database, revision) = opened.map_err(|error| OpenError::new(path, error))?;
         let database = Arc::new(database);
         let audience = Arc::new(Audience::default());
         let (queue, commands) = mpsc::sync_channel(BATCH);
@@ -183,54 +179,6 @@ impl Embedded {
             )),
         }
     }
-}
-
-fn open_or_create(path: &Path) -> Result<(Database, u64), OpenError> {
-    let io = |source| OpenError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let draft = path.with_added_extension("new");
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
-        _ => {}
-    }
-    let builder = || {
-        let mut builder = Database::builder();
-        builder.set_cache_size(CACHE);
-        builder
-    };
-    let database = if path.try_exists().map_err(io)? {
-        let database = builder()
-            .open(path)
-            .map_err(|error: DatabaseError| OpenError::new(path, error.into()))?;
-        add_logs(&database).map_err(|error| OpenError::new(path, error))?;
-        database
-    } else {
-        let file = fs::File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&draft)
-            .map_err(io)?;
-        let database = builder()
-            .create_file(file)
-            .map_err(|error| OpenError::new(path, error.into()))?;
-        initialise(&database).map_err(|error| OpenError::new(path, error))?;
-        // A link, unlike a rename, never replaces a store that another process made meanwhile.
-        fs::hard_link(&draft, path).map_err(io)?;
-        fs::remove_file(&draft).map_err(io)?;
-        let folder = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        fs::File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(io)?;
-        database
-    };
-    let revision = last_revision(&database).map_err(|error| OpenError::new(path, error))?;
-    Ok((database, revision))
 }
 
 fn initialise(database: &Database) -> Result<(), redb::Error> {

@@ -21,9 +21,7 @@ use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefi
 use s3s::S3Result;
 use std::{
     collections::HashSet,
-    fs, io,
     ops::Bound,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{PoisonError, RwLock},
 };
@@ -55,7 +53,7 @@ pub(crate) struct Index {
 impl Index {
     /// Opens the file, and makes it if there is none.
     pub(crate) fn open(path: &Path, cache: usize) -> Result<Self, Error> {
-        let database = guarded(path, || open_or_create(path, cache))?;
+        let database = open(path, cache)?;
         Ok(Self {
             path: path.to_owned(),
             cache,
@@ -66,10 +64,8 @@ impl Index {
     /// Opens the file anew after a failure.
     pub(crate) fn reopen(&self) -> Result<(), Error> {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        let old = database.take();
-        // It tries to write when it goes, which fails again.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(old)));
-        *database = Some(guarded(&self.path, || open_or_create(&self.path, self.cache))?);
+        tables::abandon(database.take());
+        *database = Some(open(&self.path, self.cache)?);
         Ok(())
     }
 
@@ -80,9 +76,7 @@ impl Index {
     ) -> Result<T, redb::Error> {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let database = database.as_ref().ok_or(redb::Error::PreviousIo)?;
-        // redb asserts its way out of some damage.
-        catch_unwind(AssertUnwindSafe(|| act(database)))
-            .unwrap_or_else(|panic| Err(redb::Error::Corrupted(reason(&*panic))))
+        tables::guarded(|| act(database))
     }
 
     /// Reads a snapshot.
@@ -119,65 +113,19 @@ impl Index {
     }
 }
 
-/// Redb's panics on damaged files are errors, too.
-fn guarded(path: &Path, open: impl FnOnce() -> Result<Database, Error>) -> Result<Database, Error> {
-    catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| {
-        Err(Error::Damaged {
+fn open(path: &Path, cache: usize) -> Result<Database, Error> {
+    let opened = tables::guarded(|| {
+        let database = tables::open_or_create(path, cache, initialise)?;
+        let format = format(&database)?;
+        Ok((database, format))
+    });
+    match opened.map_err(|error| Error::of_index(path, error))? {
+        (database, FORMAT) => Ok(database),
+        (_, format) => Err(Error::Damaged {
             path: path.to_owned(),
-            reason: reason(&*panic),
-        })
-    })
-}
-
-fn reason(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("it cannot be read")
-        .to_owned()
-}
-
-fn open_or_create(path: &Path, cache: usize) -> Result<Database, Error> {
-    let failed = |source| Error::Index {
-        path: path.to_owned(),
-        source,
-    };
-    let refused = |error: redb::Error| Error::of_index(path, error);
-    let mut builder = Database::builder();
-    builder.set_cache_size(cache);
-    if path.try_exists().map_err(failed)? {
-        let database = builder.open(path).map_err(|error| refused(error.into()))?;
-        let format = format(&database).map_err(refused)?;
-        return if format == FORMAT {
-            Ok(database)
-        } else {
-            Err(Error::Damaged {
-                path: path.to_owned(),
-                reason: format!("its format is {format}, and this program knows {FORMAT}"),
-            })
-        };
+            reason: format!("its format is {format}, and this program knows {FORMAT}"),
+        }),
     }
-    // Under another name until it is complete, so that a crash leaves no half-made index.
-    let draft = path.with_added_extension("new");
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let file = fs::File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&draft)
-        .map_err(failed)?;
-    let database = builder.create_file(file).map_err(|error| refused(error.into()))?;
-    initialise(&database).map_err(refused)?;
-    // A link, unlike a rename, never replaces an index that another process made meanwhile.
-    fs::hard_link(&draft, path).map_err(failed)?;
-    fs::remove_file(&draft).map_err(failed)?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(failed)?;
-    Ok(database)
 }
 
 fn initialise(database: &Database) -> Result<(), redb::Error> {

@@ -3,13 +3,11 @@
 use crate::{
     Artefact, ByteSize, Code, CodeKind, CoreId, Digest, Engine, Fault, Grant, HeadBuilder, Image, Input,
     Limits, PrepareError, Protocol, RequestId, ResponseHead, ResponseSink, Sandbox, Step, Until, Usage,
-    VersionNumber,
 };
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::{
     io::{Seek as _, Write as _},
-    num::NonZeroU32,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -34,24 +32,15 @@ pub const RESPONSE_BODY: ByteSize = ByteSize::mib(4);
 /// A grant with small limits and nothing else.
 pub fn grant() -> Grant {
     Grant {
-        function: crate::FunctionId {
-            application: "suite".parse().expect("a name"),
-            function: "guest".parse().expect("a name"),
-        },
-        version: VersionNumber(NonZeroU32::MIN),
         limits: Limits {
             memory: MEMORY,
             response_body: RESPONSE_BODY,
             ..Limits::default()
         },
-        environment: Vec::new(),
-        arguments: Vec::new(),
         protocol: Protocol::Raw {
             content_type: "text/plain".into(),
         },
-        http: Vec::new(),
-        s3: Vec::new(),
-        functions: Vec::new(),
+        ..Grant::nothing("suite.guest".parse().expect("a name"))
     }
 }
 

@@ -4,13 +4,11 @@
 //! other side that it speaks to: a [`Peer`], which knows how to ask for each of a few replies and counts who waits for one.
 
 use crate::{
-    Body, BodyError, BodyStream, Call, CallError, Caller, Calling, FunctionId, Grant, Limits, Protocol,
-    Reply, Service, Session, Trailers, VersionNumber,
+    Body, BodyError, BodyStream, Call, CallError, Caller, Calling, Grant, Reply, Service, Session, Trailers,
 };
 use bytes::Bytes;
 use std::{
     collections::VecDeque,
-    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -74,21 +72,8 @@ pub fn run(peer: &dyn Peer) {
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn grant(open: impl FnOnce(&mut Grant)) -> Grant {
-    let function = FunctionId {
-        application: "suite".parse().unwrap_or_else(|error| panic!("{error}")),
-        function: "f".parse().unwrap_or_else(|error| panic!("{error}")),
-    };
-    let mut grant = Grant {
-        function,
-        version: VersionNumber(NonZeroU32::MIN),
-        limits: Limits::default(),
-        environment: Vec::new(),
-        arguments: Vec::new(),
-        protocol: Protocol::Cgi,
-        http: Vec::new(),
-        s3: Vec::new(),
-        functions: Vec::new(),
-    };
+    let function = "suite.f".parse().unwrap_or_else(|error| panic!("{error}"));
+    let mut grant = Grant::nothing(function);
     open(&mut grant);
     grant
 }

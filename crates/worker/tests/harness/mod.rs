@@ -552,17 +552,12 @@ impl Functions {
             log: self.logs.function(&function, version),
             metrics: self.metrics.function(&function),
             grant: Arc::new(Grant {
-                function,
                 version,
                 limits,
-                environment: Vec::new(),
-                arguments: Vec::new(),
                 protocol: Protocol::Raw {
                     content_type: "text/plain".into(),
                 },
-                http: Vec::new(),
-                s3: Vec::new(),
-                functions: Vec::new(),
+                ..Grant::nothing(function)
             }),
             services: None,
             tenancy: None,

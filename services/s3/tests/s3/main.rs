@@ -5,15 +5,13 @@ mod told;
 mod trust;
 
 use contract::{
-    Body, BodyError, BodyStream, Call, CallError, Caller, FunctionId, Grant, Limits, Protocol, Reply,
-    S3Action, S3Grant, Service, Trailers, VersionNumber,
+    Body, BodyError, BodyStream, Call, CallError, Caller, Grant, Reply, S3Action, S3Grant, Service, Trailers,
 };
 use egress::testing;
 use millpond_service_s3::{Credentials, Options, S3};
 use std::{
     collections::VecDeque,
     future::poll_fn,
-    num::NonZeroU32,
     sync::Arc,
     task::{Poll, Waker},
     time::Duration,
@@ -76,18 +74,8 @@ async fn bytes(body: Body) -> Result<Vec<u8>, BodyError> {
 
 fn grant(s3: Vec<S3Grant>) -> Grant {
     Grant {
-        function: FunctionId {
-            application: "shop".parse().unwrap(),
-            function: "f".parse().unwrap(),
-        },
-        version: VersionNumber(NonZeroU32::MIN),
-        limits: Limits::default(),
-        environment: Vec::new(),
-        arguments: Vec::new(),
-        protocol: Protocol::Cgi,
-        http: Vec::new(),
         s3,
-        functions: Vec::new(),
+        ..Grant::nothing("shop.f".parse().unwrap())
     }
 }
 
