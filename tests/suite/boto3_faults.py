@@ -53,9 +53,10 @@ class Backend:
     """Answers one after the other, and keeps what was asked."""
 
     def __init__(self, *answers):
-        self.answers, self.calls = list(answers), []
+        self.answers, self.calls, self.patience = list(answers), [], []
 
-    def __call__(self, service, operation, target, parameters, body=b"", length=None):
+    def __call__(self, service, operation, target, parameters, body=b"", length=None, patience=None):
+        self.patience.append(patience)
         body = body.read(length) if hasattr(body, "read") else bytes(body)
         self.calls.append((operation, target, dict(parameters), body, length))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -167,6 +168,13 @@ def check_attempts_are_bounded_by_config():
         s3, asked = answered(Failed("busy", "no"), retries=retries)
         raises(exceptions.EndpointConnectionError, s3.head_object, Bucket="b", Key="k")
         assert len(asked.calls) == count, (retries, len(asked.calls))
+
+
+def check_patience_is_what_config_says():
+    for options, patience in (({}, None), ({"read_timeout": 60}, None), ({"read_timeout": None}, None), ({"read_timeout": 0.5}, 0.5)):
+        s3, asked = answered(Failed("timeout", "no word"), retries={"max_attempts": 1}, **options)
+        raises(exceptions.ReadTimeoutError, s3.get_object, Bucket="b", Key="k")
+        assert asked.patience == [patience] * 2, (options, asked.patience)
 
 
 def check_what_was_not_safe_is_not_tried_again():

@@ -19,6 +19,7 @@ from test_processes import children
 HANDLER = """
 import boto3, hashlib, io
 from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
 
 s3 = boto3.client("s3")
 of = {"Bucket": "pond", "Key": "k"}
@@ -39,7 +40,12 @@ def exact(answer):
     return answer["Body"].read(answer["ContentLength"])
 
 
+impatient = boto3.client("s3", config=Config(read_timeout=1, retries={"max_attempts": 1}))
+
+
 DO = {
+    "get impatiently": lambda data: impatient.get_object(**of)["Body"].read(),
+    "put impatiently": lambda data: impatient.put_object(Body=data, **of) and None,
     "get": lambda data: s3.get_object(**of)["Body"].read(),
     "get exactly": lambda data: exact(s3.get_object(**of)),
     "get in pieces": lambda data: b"".join(s3.get_object(**of)["Body"].iter_chunks(1000)),
@@ -172,6 +178,13 @@ def test_who_never_answers_is_waited_for_until_the_requests_deadline(ask):
     for do, fault in (("get", lying.hangs), ("put a file", lying.hangs), ("put", lying.hangs_when_done), ("get", lying.hangs_in_its_body)):
         ask(do, fault, ends=True, bytes=20 << 20).problem(504, "limit-timeout")
     assert ask("get") == WHOLE, "others are served"
+
+
+def test_who_never_answers_is_waited_for_as_long_as_the_client_says(ask):
+    for do, fault in (("get", lying.hangs), ("put", lying.hangs_when_done)):
+        assert ask(f"{do} impatiently", fault, fault, bytes=1 << 20)["error"] == "ReadTimeoutError", do
+        assert "error" not in ask(f"{do} impatiently", fault, bytes=1 << 20), "it is tried once more"
+    assert ask("get impatiently", lying.hangs_in_its_body)["error"] == "ReadTimeoutError"
 
 
 UPLOADS = """

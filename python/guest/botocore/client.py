@@ -332,6 +332,11 @@ def attempts_of(config):
     return int(os.environ.get("AWS_MAX_ATTEMPTS", _ATTEMPTS.get(mode, 3)))
 
 
+def patience_of(config):
+    """Seconds that the server may be silent, where it was said how many."""
+    return None if config.read_timeout == config.OPTION_DEFAULTS["read_timeout"] else config.read_timeout
+
+
 def pause(attempt):
     # `random` would cost more to import than all of this.
     jitter = os.urandom(1)[0] / 256
@@ -407,7 +412,7 @@ def _answer(operation, status, headers, body):
     return {"ResponseMetadata": about} | _output(operation, headers, body)
 
 
-def _rest(request, headers, most):
+def _rest(request, headers, most, patience):
     """What has the rest of an object come anew, from a position in what was asked for: `None` if it is not the same object any more."""
     etag, length = headers.get("etag"), headers.get("content-length")
     if not (etag and length) or "partNumber=" in request.target:
@@ -422,7 +427,7 @@ def _rest(request, headers, most):
         asked = [*fields, ("range", f"bytes={wanted}"), ("if-match", etag)]
         for attempt in range(most):
             try:
-                reply = carrier.call("s3", "GET", request.target, asked)
+                reply = carrier.call("s3", "GET", request.target, asked, patience=patience)
                 if reply.status == 206 and dict(reply.headers).get("content-range", "").startswith(f"bytes {wanted}/"):
                     return reply
                 if reply.status not in _RETRIED_STATUSES:
@@ -583,7 +588,7 @@ class S3(BaseClient):
         answer["ResponseMetadata"] |= {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": attempts}
         if operation.streams and status < 300:
             answer["ResponseMetadata"] |= _checksum_of(headers)
-            answer["Body"]._raw_stream._again = _rest(request, headers, attempts_of(config))
+            answer["Body"]._raw_stream._again = _rest(request, headers, attempts_of(config), patience_of(config))
         if "Error" in answer:
             if exhausted:
                 answer["ResponseMetadata"]["MaxAttemptsReached"] = True
@@ -594,13 +599,13 @@ class S3(BaseClient):
 
     def _sent(self, operation, request):
         """Status, header fields and body of the answer; how often it was tried again, and whether that was all it may be."""
-        carrier, attempt, most = backend(), 0, attempts_of(self.meta.config)
+        carrier, attempt, most, patience = backend(), 0, attempts_of(self.meta.config), patience_of(self.meta.config)
         # What may have been done is not done again, unless that does no harm.
         is_harmless = request.method != "POST" or operation.name == "DeleteObjects"
         while True:
             is_last = attempt + 1 >= most
             try:
-                reply = carrier.call("s3", request.method, request.target, request.fields, request.body, request.length)
+                reply = carrier.call("s3", request.method, request.target, request.fields, request.body, request.length, patience)
                 headers, status = dict(reply.headers), reply.status
                 if operation.streams and status < 300:
                     return status, headers, reply, attempt, False

@@ -77,10 +77,13 @@ class Reply:
         return data
 
 
-def call(service, operation, target, parameters, body=b"", length=None):
+def call(service, operation, target, parameters, body=b"", length=None, patience=None):
     """Has `service` do `operation` to `target` with `parameters`, pairs of names and values, and sends `body`: bytes, or something whose `read` gives
-    `length` of them. Returns the `Reply`; raises `Failed`."""
+    `length` of them. For so many seconds of `patience` the reply may be waited for, and so may each piece of its body; `None` leaves that to the service.
+    Returns the `Reply`; raises `Failed`."""
     head = {"operation": operation, "target": target, "parameters": parameters}
+    if patience is not None:
+        head["patience"] = head["pause"] = int(patience * 1000)
     head = json.dumps(head, separators=(",", ":")).encode()
     link = _links.get(service)
     rest = body if hasattr(body, "read") else None
