@@ -1,0 +1,4 @@
+"""Where programs look for the class of a service's errors, too."""
+
+from botocore.client import Exceptions as BaseClientExceptions  # noqa: F401
+from botocore.exceptions import ClientError  # noqa: F401
