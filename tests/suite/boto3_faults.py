@@ -337,6 +337,7 @@ def check_names_that_programs_import():
     assert ClientError is exceptions.ClientError and boto3.session.Config is Config and disable_signing() is UNSIGNED
     assert issubclass(InvalidRegionError, exceptions.ValidationError) and issubclass(UnauthorizedSSOTokenError, exceptions.SSOError)
     assert issubclass(EndpointResolutionError, exceptions.EndpointProviderError) and not hasattr(exceptions, "Nonsense")
+    assert not hasattr(botocore.handlers, "validate_bucket_name") and not hasattr(botocore.errorfactory, "ClientExceptionsFactory")
 
 
 # --- each operation, as the real one's own description of S3 has it ---
@@ -478,8 +479,11 @@ def check_the_real_one_works_beside():
         dynamodb = boto3.client("dynamodb", region_name="us-east-1", config=Config(retries={"max_attempts": 0}))
         from boto3.dynamodb.conditions import Key
         from botocore.auth import SigV4Auth
+        from botocore.errorfactory import ClientExceptionsFactory
+        from botocore.handlers import validate_bucket_name
 
-        assert type(dynamodb).__name__ == "DynamoDB" and Key("a").eq(1) and SigV4Auth
+        assert type(dynamodb).__name__ == "DynamoDB" and Key("a").eq(1) and SigV4Auth and ClientExceptionsFactory
+        raises(exceptions.ParamValidationError, validate_bucket_name, params={"Bucket": "a/b"})
         assert issubclass(dynamodb.exceptions.ResourceNotFoundException, exceptions.ClientError)
         raises(exceptions.ParamValidationError, dynamodb.list_tables, Nonsense=1)
         assert "do not reach the network" in str(raises(exceptions.EndpointConnectionError, dynamodb.list_tables))

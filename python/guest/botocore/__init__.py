@@ -24,7 +24,7 @@ UNSIGNED = UNSIGNED()
 
 def __getattr__(name):
     """Modules that the real one has imported by itself."""
-    if name in ("paginate", "response", "session", "waiter"):
+    if name in ("errorfactory", "handlers", "paginate", "response", "session", "waiter"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

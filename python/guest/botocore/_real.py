@@ -261,6 +261,15 @@ class _Loader:
         pass
 
 
+def rest_of(module, name):
+    """What the real one has in a module of which ours has a part."""
+    if is_there():
+        with _aside():
+            _real()
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module '{module}' has no attribute '{name}': {Missing(what='it')}")
+
+
 def find_spec(name):
     """A module of the real one that is not among ours."""
     if not is_there():

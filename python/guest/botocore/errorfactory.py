@@ -2,3 +2,9 @@
 
 from botocore.client import Exceptions as BaseClientExceptions  # noqa: F401
 from botocore.exceptions import ClientError  # noqa: F401
+
+
+def __getattr__(name):
+    from botocore import _real
+
+    return _real.rest_of(__name__, name)
