@@ -584,6 +584,50 @@ def case_pages_of_a_bucket_that_is_not_there(s3, bucket):
     return list(s3.get_paginator("list_objects_v2").paginate(Bucket=bucket + "-none"))
 
 
+# JMESPath, as its specification has it.
+_SEARCHES = """
+Contents[].Key
+Contents[?Size > `1`][]
+Contents[?Size >= `2` && contains(Key, 'b')].Key
+Contents[?ends_with(Key, '2') || !starts_with(Key, 'p/')].{Name: Key, Bytes: Size}
+Contents[*].[Key, Size] | [0]
+Contents[?Size == `0`]
+Contents[-1].Key
+Contents[0:2].Key
+Contents[::-1].Size
+sort_by(Contents, &Key)[].Key
+max_by(Contents, &Size).Key
+reverse(Contents)[0].Key
+Contents[?to_string(LastModified) > '"2001-01-01"'].Size
+sum(Contents[].Size)
+join(', ', Contents[].Key)
+[KeyCount, IsTruncated]
+CommonPrefixes[].Prefix
+nothing.at.all
+nothing || type(KeyCount)
+not_null(nothing, length(Contents))
+ResponseMetadata.[RetryAttempts, HTTPStatusCode]
+Contents[?Size >
+Contents[].Key(
+abs('x')
+nonsense(KeyCount)
+""".split("\n")[1:-1]
+
+
+def case_pages_searched(s3, bucket):
+    for number, name in enumerate(("a", "b/1", "b/2", "c"), 1):
+        s3.put_object(Bucket=bucket, Key=key(name), Body=bytes(number))
+
+    def found(expression):
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key(), PaginationConfig={"PageSize": 3})
+        try:
+            return list(pages.search(expression))
+        except ValueError:
+            return "ValueError"
+
+    return {expression: found(expression) for expression in _SEARCHES}
+
+
 def case_pages_parameter_unknown(s3, bucket):
     return list(s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Nonsense=1))
 
@@ -911,6 +955,41 @@ def case_bucket_lifecycle(s3, bucket):
     ]
 
 
+_READ = (
+    "get_bucket_accelerate_configuration get_bucket_logging get_bucket_notification_configuration get_bucket_ownership_controls"
+    " get_bucket_policy_status get_bucket_replication get_bucket_request_payment get_bucket_website get_object_lock_configuration"
+    " get_public_access_block"
+).split()
+_HELD = ("get_object_legal_hold", "get_object_retention")
+
+
+def case_bucket_settings_read(s3, bucket):
+    return {name: attempt(getattr(s3, name), Bucket=bucket) for name in _READ}
+
+
+def case_object_locks_read(s3, bucket):
+    s3.put_object(Bucket=bucket, Key=key("a"), Body=b"x")
+    return {name: attempt(getattr(s3, name), Bucket=bucket, Key=key("a")) for name in _HELD}
+
+
+def _setting_case(method, **options):
+    return lambda s3, bucket: getattr(s3, method)(Bucket=bucket + "-none", **options)
+
+
+_ALL = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+case_setting_public_access = _setting_case("put_public_access_block", PublicAccessBlockConfiguration=dict.fromkeys(_ALL, True))
+case_setting_ownership = _setting_case(
+    "put_bucket_ownership_controls", OwnershipControls={"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+)
+case_setting_notification = _setting_case(
+    "put_bucket_notification_configuration",
+    NotificationConfiguration={"QueueConfigurations": [{"QueueArn": "arn:aws:sqs:us-east-1:1:q", "Events": ["s3:ObjectCreated:*"]}]},
+)
+case_setting_website = _setting_case("put_bucket_website", WebsiteConfiguration={"IndexDocument": {"Suffix": "index.html"}})
+case_setting_not_known = _setting_case("put_bucket_website", WebsiteConfiguration={"Index": 1})
+case_setting_missing = _setting_case("get_bucket_inventory_configuration")
+
+
 # --- buckets ---
 
 
@@ -948,6 +1027,11 @@ def case_bucket_list(s3, bucket):
 
 def case_bucket_list_prefix(s3, bucket):
     return [one["Name"] for one in s3.list_buckets(Prefix=bucket, MaxBuckets=10)["Buckets"] if one["Name"] == bucket]
+
+
+def case_bucket_name_that_none_has(s3, bucket):
+    names = ("My-Bucket", "my_bucket", "ab", "-ab")
+    return [attempt(s3.put_object, Bucket=name, Key="k", Body=b"x") for name in names]
 
 
 def case_bucket_head(s3, bucket):
@@ -1047,6 +1131,18 @@ EXCEPTIONS = {
 def case_exceptions(_s3, _bucket):
     made = {name: getattr(botocore.exceptions, name)(**values) for name, values in EXCEPTIONS.items()}
     return {name: [str(error), isinstance(error, botocore.exceptions.BotoCoreError), error.kwargs] for name, error in made.items()}
+
+
+def case_exceptions_by_other_names(s3, bucket):
+    from botocore.errorfactory import ClientError as Other
+    from botocore.exceptions import EndpointProviderError, InvalidRegionError, SSOError, UnknownEndpointError
+
+    try:
+        s3.get_object(Bucket=bucket, Key=key("none"))
+    except Other as error:
+        told = error.response["Error"]["Code"]
+    others = (EndpointProviderError, InvalidRegionError, SSOError, UnknownEndpointError)
+    return [told, [[one.__name__, one.__mro__[1].__name__] for one in others]]
 
 
 def case_exceptions_of_boto3(_s3, _bucket):
@@ -1629,8 +1725,9 @@ def case_client_endpoint(_s3, _bucket):
     return boto3.client("s3", endpoint_url="http://127.0.0.1:1", region_name="us-east-1").meta.endpoint_url
 
 
-def case_client_of_what_is_unknown(_s3, _bucket):
-    return attempt(boto3.client, "nonsense")["raised"][0] in ("UnknownServiceError", "Missing")
+def case_client_configured_by_way_of_the_session(_s3, bucket):
+    one = boto3.client("s3", config=boto3.session.Config(signature_version="s3v4", s3={"addressing_style": "path"}))
+    return one.put_object(Bucket=bucket, Key=key("a"), Body=b"x")["ETag"]
 
 
 def case_client_closed(s3, bucket):
@@ -1716,7 +1813,7 @@ def case_resource_identifiers(_s3, bucket):
 
 
 def case_resource_unknown(_s3, _bucket):
-    return attempt(boto3.resource, "nonsense")["raised"][0] in ("ResourceNotExistsError", "Missing")
+    return attempt(boto3.resource, "nonsense")["raised"][0]
 
 
 def case_resource_put_get(_s3, bucket):
@@ -1894,6 +1991,12 @@ def case_resource_multipart(_s3, bucket):
 
 def case_resource_versioning(_s3, bucket):
     return [repr(_bucket(bucket).Versioning()), repr(_bucket(bucket).Acl()), _bucket(bucket).Acl().grants]
+
+
+def case_resource_settings(_s3, bucket):
+    one = _bucket(bucket)
+    parts = (one.Lifecycle(), one.Logging(), one.Notification(), one.RequestPayment(), one.Website())
+    return [[repr(part), attempt(part.reload)] for part in parts]
 
 
 def case_resource_client(_s3, bucket):
@@ -2158,6 +2261,32 @@ def case_handler_of_an_api(s3, bucket):
 
     s3.put_object(Bucket=bucket, Key=key("i.png"), Body=bytes(range(256)), ContentType="image/png", Metadata={"author": "Ada"})
     return lambda_handler({"key": key("i.png")}, None)
+
+
+def case_handler_that_tells_others(s3, bucket):
+    """Does its work whether or not anybody is told of it."""
+    import botocore
+
+    code = """
+import urllib
+import boto3
+sns = boto3.client("sns", region_name="us-east-1", endpoint_url="http://127.0.0.1:1", config=CONFIG)
+table = boto3.resource("dynamodb", region_name="us-east-1", endpoint_url="http://127.0.0.1:1", config=CONFIG).Table("done")
+
+def lambda_handler(event, context):
+    name = urllib.parse.unquote_plus(event["key"])
+    s3.put_object(Bucket=bucket, Key=name, Body=b"x")
+    failed = []
+    for tell in (lambda: sns.publish(TopicArn="t", Message=name), lambda: table.put_item(Item={"key": name})):
+        try:
+            tell()
+        except (sns.exceptions.NotFoundException, botocore.exceptions.BotoCoreError) as error:
+            failed.append(isinstance(error, botocore.exceptions.EndpointConnectionError))
+    return [name, failed]
+"""
+    there = {"s3": s3, "bucket": bucket, "botocore": botocore, "CONFIG": Config(retries={"total_max_attempts": 1})}
+    exec(code, there)
+    return there["lambda_handler"]({"key": urllib.parse.quote_plus(key("a b"))}, None)
 
 
 def case_handler_that_cleans_up(s3, bucket):

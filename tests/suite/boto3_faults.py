@@ -5,11 +5,16 @@
 prints, in JSON, what failed by the names of the checks. The folder has the real boto3, as a function might bring it.
 """
 
+import copy
+import datetime
 import io
 import json
 import sys
 import traceback
 import types
+from urllib.parse import parse_qsl
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 backend = types.ModuleType("millpond.backend")
 
@@ -71,7 +76,7 @@ sys.modules["millpond.backend"] = backend
 import boto3  # noqa: E402
 import botocore.client  # noqa: E402
 import millpond  # noqa: E402
-from botocore import exceptions  # noqa: E402
+from botocore import _real, exceptions  # noqa: E402
 from botocore.config import Config  # noqa: E402
 
 millpond.backend = backend
@@ -302,9 +307,178 @@ def check_presigning():
 
 def check_what_is_not_here_says_so():
     s3, _ = answered(Reply())
-    for what in (lambda: s3.select_object_content, lambda: boto3.client("dynamodb"), lambda: boto3.resource("sqs")):
-        assert "add boto3 to the function's requirements" in str(raises(exceptions.BotoCoreError, what))
+    assert "add boto3 to the function's requirements" in str(raises(exceptions.BotoCoreError, lambda: s3.select_object_content))
     assert not hasattr(s3, "select_object_content")
+
+
+def check_clients_of_other_services_can_be_made():
+    """As a module makes them beside S3's: what fails is what is asked of them, by botocore's name for it."""
+    sns = boto3.client("sns", region_name="eu-west-1", config=Config(read_timeout=3))
+    assert (sns.meta.region_name, sns.meta.config.read_timeout, sns.meta.service_model.service_name) == ("eu-west-1", 3, "sns")
+    told = raises(exceptions.EndpointConnectionError, sns.publish, TopicArn="t", Message="m")
+    assert str(told).startswith("sns.publish: ") and "do not reach the network" in str(told)
+    pages = sns.get_paginator("list_topics").paginate(PaginationConfig={"PageSize": 1})
+    raises(exceptions.EndpointConnectionError, lambda: list(pages))
+    raises(exceptions.EndpointConnectionError, boto3.client("ec2").get_waiter("instance_running").wait, InstanceIds=["i"])
+    try:
+        raise exceptions.ClientError({"Error": {"Code": "X"}}, "Y")
+    except (sns.exceptions.NotFoundException, sns.exceptions.InvalidParameterException):
+        raise AssertionError from None
+    except sns.exceptions.ClientError:
+        pass
+    table = boto3.resource("dynamodb").Table("movies")
+    assert "movies" in repr(table) and table.meta.client.meta.service_model.service_name == "dynamodb"
+    uses = [table.put_item, lambda: str(table.item_count), lambda: list(boto3.resource("ec2").instances.filter(Filters=[]))]
+    for use in (*uses, lambda: table.batch_writer().__enter__(), lambda: boto3.client("ssm").get_parameter(Name="n")["Parameter"]):
+        raises(exceptions.EndpointConnectionError, use)
+    assert not hasattr(sns, "__len__") and copy.copy(sns).meta is sns.meta
+    sns.close()
+
+
+def check_names_that_programs_import():
+    import boto3.session
+    from botocore import UNSIGNED
+    from botocore.errorfactory import ClientError
+    from botocore.exceptions import EndpointResolutionError, InvalidRegionError, UnauthorizedSSOTokenError
+    from botocore.handlers import disable_signing
+
+    assert ClientError is exceptions.ClientError and boto3.session.Config is Config and disable_signing() is UNSIGNED
+    assert issubclass(InvalidRegionError, exceptions.ValidationError) and issubclass(UnauthorizedSSOTokenError, exceptions.SSOError)
+    assert issubclass(EndpointResolutionError, exceptions.EndpointProviderError) and not hasattr(exceptions, "Nonsense")
+    assert not hasattr(botocore.handlers, "validate_bucket_name") and not hasattr(botocore.errorfactory, "ClientExceptionsFactory")
+
+
+# --- each operation, as the real one's own description of S3 has it ---
+
+
+def sample(shape, inside=()):
+    """A value of this shape, with all that it may have."""
+    if shape.type_name == "structure":
+        inside = (*inside, shape.name)
+        return {name: sample(member, inside) for name, member in shape.members.items() if member.name not in inside}
+    if shape.type_name == "list":
+        return [sample(shape.member, inside)] * 2
+    if shape.type_name == "map":
+        return {"key": "value"}
+    if shape.type_name == "timestamp":
+        return datetime.datetime(2024, 2, 29, 1, 2, 3, tzinfo=datetime.UTC)
+    return {"boolean": True, "integer": 7, "long": 8, "blob": b"bytes"}.get(shape.type_name, f"{shape.name} <&")
+
+
+def tree(element):
+    """An element without what its names are short for."""
+    kind = [value for name, value in element.attrib.items() if name.endswith("type")]
+    return [element.tag.rpartition("}")[2], kind, (element.text or "") if not len(element) else "", [tree(inner) for inner in element]]
+
+
+def as_json(element):
+    """A document as the backend gives it."""
+    if not len(element) and not element.attrib:
+        return element.text or ""
+    found = {"Type": value for name, value in element.attrib.items() if name.endswith("type")}
+    for inner in element:
+        name, value = inner.tag.rpartition("}")[2], as_json(inner)
+        if name not in found:
+            found[name] = value
+        else:
+            found[name] = [*(found[name] if isinstance(found[name], list) else [found[name]]), value]
+    return found
+
+
+def written(name, value, shape):
+    """An element of an answer."""
+    if shape.type_name == "list" and shape.serialization.get("flattened"):
+        return "".join(written(name, one, shape.member) for one in value)
+    if shape.type_name == "list":
+        inner = "".join(written(shape.member.serialization.get("name", "member"), one, shape.member) for one in value)
+    elif shape.type_name == "structure":
+        members = {name: one for name, one in shape.members.items() if name in value and not one.serialization.get("xmlAttribute")}
+        inner = "".join(written(one.serialization.get("name", member), value[member], one) for member, one in members.items())
+        if shape.name == "Grantee":
+            schema = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
+            return f"<{name} {schema}>{inner}</{name}>"
+    else:
+        inner = value.strftime("%Y-%m-%dT%H:%M:%S.000Z") if shape.type_name == "timestamp" else escape(str(value).replace("True", "true"))
+    return f"<{name}>{inner}</{name}>"
+
+
+def described():
+    """The real one's client, and its descriptions of what ours can do, too."""
+    theirs = _real.client("it", "s3", region_name="us-east-1")
+    model = theirs.meta.service_model
+    ours = boto3.client("s3").meta.service_model.operation_names
+    return theirs, [model.operation_model(name) for name in ours]
+
+
+def check_what_is_asked_is_what_the_real_one_asks():
+    sys.path.append(sys.argv[1])
+    try:
+        theirs, operations = described()
+        assert len(operations) > 90
+        for operation in operations:
+            params = sample(operation.input_shape) if operation.input_shape else {}
+            params |= {name: "b1b" for name in params if name == "Bucket"}
+            # Whoever sends it makes the sum.
+            params.pop("ChecksumAlgorithm", None)
+            wanted = theirs._serializer.serialize_to_request(params, operation)
+            ours = botocore.client.Request(botocore.client.operation_of(operation.name), params, Config())
+            path, _, query = ours.target.partition("?")
+            wanted_path, _, wanted_query = wanted["url_path"].partition("?")
+            assert (ours.method, path) == (wanted["method"], wanted_path), (operation.name, ours.target, wanted)
+            asked = dict(parse_qsl(query, keep_blank_values=True))
+            fixed = dict(parse_qsl(wanted_query, keep_blank_values=True))
+            assert asked == fixed | {name: str(value) for name, value in wanted["query_string"].items()}, (operation.name, asked, wanted)
+            fields = {name: value for name, value in ours.fields if not name.startswith("x-millpond-")}
+            if ours.length is not None:
+                fields["content-length"] = str(ours.length)
+            for name in ("content-type", "expect"):
+                if operation.input_shape and name not in {
+                    str(one.serialization.get("name")).lower() for one in operation.input_shape.members.values()
+                }:
+                    wanted["headers"].pop(name.title(), None)
+            assert fields == {name.lower(): value for name, value in wanted["headers"].items()}, (operation.name, fields, wanted)
+            body, wanted_body = bytes(ours.body), wanted["body"]
+            if wanted_body and wanted_body[:1] == b"<":
+                assert tree(ElementTree.fromstring(body)) == tree(ElementTree.fromstring(wanted_body)), (operation.name, body, wanted_body)
+            else:
+                assert body == (wanted_body.encode() if isinstance(wanted_body, str) else wanted_body), (operation.name, body, wanted_body)
+    finally:
+        sys.path.remove(sys.argv[1])
+
+
+def check_what_is_answered_is_what_the_real_one_reads():
+    sys.path.append(sys.argv[1])
+    try:
+        theirs, operations = described()
+        for operation in operations:
+            shape = operation.output_shape
+            # One's document has no name but its root's, two others' are text, or bytes, and in the last one's two members have one name.
+            if shape is None or operation.name in ("GetBucketLocation", "GetBucketPolicy", "GetObject", "GetBucketNotification"):
+                continue
+            value, fields, inner = sample(shape), {"x-amz-request-id": "R", "x-amz-id-2": "H"}, ""
+            for name, member in shape.members.items():
+                where = member.serialization.get("location")
+                field = member.serialization.get("name", name).lower()
+                if where == "headers":
+                    fields |= {field + key: text for key, text in value[name].items()}
+                elif where:
+                    one = value[name]
+                    is_time = isinstance(one, datetime.datetime)
+                    fields[field] = one.strftime("%a, %d %b %Y %H:%M:%S GMT") if is_time else str(one).replace("True", "true")
+                else:
+                    inner += written(member.serialization.get("name", name), value[name], member)
+            is_payload = shape.serialization.get("payload")
+            text = inner if is_payload else f'<Result xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{inner}</Result>'
+            text = text if inner else ""
+            answer = {"status_code": 200, "headers": _real._modules["botocore.awsrequest"].HeadersDict(fields), "body": text.encode()}
+            wanted = theirs._response_parser.parse(answer, shape)
+            document = json.dumps(as_json(ElementTree.fromstring(text))).encode() if text else b""
+            ours = botocore.client._answer(botocore.client.operation_of(operation.name), 200, fields, document)
+            for one in (ours, wanted):
+                one.pop("ResponseMetadata"), one.pop("ExpiresString", None), one.pop("Expires", None)
+            assert ours == wanted, (operation.name, ours, wanted)
+    finally:
+        sys.path.remove(sys.argv[1])
 
 
 def check_the_real_one_works_beside():
@@ -313,11 +487,14 @@ def check_the_real_one_works_beside():
         dynamodb = boto3.client("dynamodb", region_name="us-east-1", config=Config(retries={"max_attempts": 0}))
         from boto3.dynamodb.conditions import Key
         from botocore.auth import SigV4Auth
+        from botocore.errorfactory import ClientExceptionsFactory
+        from botocore.handlers import validate_bucket_name
 
-        assert type(dynamodb).__name__ == "DynamoDB" and Key("a").eq(1) and SigV4Auth
+        assert type(dynamodb).__name__ == "DynamoDB" and Key("a").eq(1) and SigV4Auth and ClientExceptionsFactory
+        raises(exceptions.ParamValidationError, validate_bucket_name, params={"Bucket": "a/b"})
         assert issubclass(dynamodb.exceptions.ResourceNotFoundException, exceptions.ClientError)
         raises(exceptions.ParamValidationError, dynamodb.list_tables, Nonsense=1)
-        assert "do not reach the network" in str(raises(NotImplementedError, dynamodb.list_tables))
+        assert "do not reach the network" in str(raises(exceptions.EndpointConnectionError, dynamodb.list_tables))
         assert repr(boto3.resource("dynamodb", region_name="us-east-1").Table("t")) == "dynamodb.Table(name='t')"
         check_what_it_asks_of_s3_is_carried()
         raises(exceptions.UnknownServiceError, boto3.client, service_name="nonsense", region_name="us-east-1")
@@ -328,11 +505,11 @@ def check_the_real_one_works_beside():
 def check_what_it_asks_of_s3_is_carried():
     if sys.argv[1] not in sys.path:
         return
-    xml = b"<WebsiteConfiguration><IndexDocument><Suffix>i</Suffix></IndexDocument></WebsiteConfiguration>"
+    xml = b"<AbacStatus><Status>Enabled</Status></AbacStatus>"
     s3, asked = answered(Reply(headers=[("content-type", "application/xml")], body=xml), retries={"total_max_attempts": 2, "mode": "standard"})
-    assert s3.get_bucket_website(Bucket="b1b")["IndexDocument"] == {"Suffix": "i"}
+    assert s3.get_bucket_abac(Bucket="b1b")["AbacStatus"] == {"Status": "Enabled"}
     method, target, fields, body, _ = asked.calls[0]
-    assert (method, target, body) == ("GET", "/b1b?website", b"") and "authorization" not in fields
+    assert (method, target, body) == ("GET", "/b1b?abac", b"") and "authorization" not in fields
     assert s3.head_object(Bucket="b", Key="k")["ContentLength"] == len(xml)
     theirs = s3._real
     assert type(theirs) is not type(s3) and theirs.get_object(Bucket="b1b", Key="a b")["Body"].read() == xml

@@ -75,7 +75,8 @@ def ours(store, tmp_path_factory):
 # system takes for paths. And what versitygw takes, and AWS does not.
 OTHERWISE = dict.fromkeys(
     ("key_dot", "key_dotdot", "bucket_tags", "bucket_acl_put", "bucket_versioning", "bucket_policy", "bucket_policy_malformed", "bucket_cors")
-    + ("bucket_lifecycle", "no_bucket_delete_bucket_policy"),
+    + ("bucket_lifecycle", "no_bucket_delete_bucket_policy", "setting_public_access", "setting_ownership", "setting_notification")
+    + ("setting_website",),
     "AccessDenied",
 ) | {"delete_objects_none": "MalformedXML"}
 
@@ -115,12 +116,13 @@ def beside(event, _context):
     if "stop" in event:
         return "stopped"
     s3 = client()
+    theirs = s3._theirs("operation", "get_bucket_ownership_controls")
     try:
-        found = s3.get_bucket_ownership_controls(Bucket=event["bucket"])["OwnershipControls"]
+        found = theirs.get_bucket_ownership_controls(Bucket=event["bucket"])["OwnershipControls"]
     except ClientError as error:
         found = error.response["Error"]["Code"]
     denied = []
-    for ask in (s3.get_bucket_website, s3.get_bucket_ownership_controls):
+    for ask in (theirs.get_bucket_website, s3.get_bucket_abac):
         try:
             ask(Bucket="not-granted")
         except ClientError as error:

@@ -218,6 +218,21 @@ def handler(event, context):
     assert app.call("f", b"{}").document == 0
 
 
+def test_modules_that_lambdas_runtime_has_imported_are_there(node):
+    code = """
+import concurrent
+import urllib
+HOST = urllib.parse.urlsplit("https://example.org/a").netloc
+
+def handler(event, context):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        name = pool.submit(urllib.parse.unquote_plus, event["key"]).result()
+    return [HOST, name, urllib.error.HTTPError.__name__, hasattr(urllib, "unquote_plus")]
+"""
+    app = node.deploy("python-lent", {"f": function(code)})
+    assert app.call("f", b'{"key": "a+b%2Fc"}').document == ["example.org", "a b/c", "HTTPError", False]
+
+
 def test_large_events_and_answers(node):
     app = node.deploy("python-large", {"f": function("def handler(event, context):\n    return event")})
     for size in (1, 65_535, 65_536, 65_537, 3_000_000):

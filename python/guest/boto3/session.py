@@ -3,6 +3,7 @@
 import os
 
 from botocore.client import SERVICES
+from botocore.config import Config  # noqa: F401
 
 
 class Session:
@@ -58,13 +59,12 @@ class Session:
             return SERVICES[service_name](region_name, endpoint_url, config)
         from botocore import _real
 
-        return _real.client(
-            f"the service '{service_name}'",
-            service_name,
-            region_name=region_name or self.region_name,
-            endpoint_url=endpoint_url,
-            config=config,
-        )
+        options = {"region_name": region_name or self.region_name, "endpoint_url": endpoint_url, "config": config}
+        if _real.is_there():
+            return _real.client(f"the service '{service_name}'", service_name, **options)
+        from botocore import _absent
+
+        return _absent.Client(service_name, **options)
 
     def resource(
         self, service_name, region_name=None, api_version=None, use_ssl=True, verify=None, endpoint_url=None, config=None, **_credentials
@@ -77,4 +77,9 @@ class Session:
             return ServiceResource(client=self.client("s3", region_name=region_name, endpoint_url=endpoint_url, config=config))
         from botocore import _real
 
-        return _real.resource(service_name, region_name=region_name or self.region_name, endpoint_url=endpoint_url, config=config)
+        options = {"region_name": region_name or self.region_name, "endpoint_url": endpoint_url, "config": config}
+        if _real.is_there():
+            return _real.resource(service_name, **options)
+        from botocore import _absent
+
+        return _absent.resource(service_name, **options)

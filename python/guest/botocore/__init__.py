@@ -1,7 +1,7 @@
 """The botocore that functions of Millpond find: S3 by way of the backend, and the names that programs import from the real one.
 
-It holds no credentials and opens no socket. `_s3` is the table of operations, `_shapes` reads its notation, `client` sends. `_lambda` has functions call
-functions, and `_real` is the real one for all else, if the function brings it.
+It holds no credentials and opens no socket. `_s3` is the table of operations, `_s3_more` that of rare ones, `_shapes` reads their notation, `client`
+sends. `_lambda` has functions call functions. `_real` is the real one for all else, if the function brings it, and `_absent` stands where it does not.
 """
 
 import sys
@@ -24,7 +24,7 @@ UNSIGNED = UNSIGNED()
 
 def __getattr__(name):
     """Modules that the real one has imported by itself."""
-    if name in ("paginate", "response", "session", "waiter"):
+    if name in ("errorfactory", "handlers", "paginate", "response", "session", "waiter"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

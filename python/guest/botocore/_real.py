@@ -15,7 +15,7 @@ import sys
 import threading
 from importlib.machinery import ModuleSpec, PathFinder
 
-from botocore import _Finder, _shapes, exceptions
+from botocore import _absent, _Finder, _shapes, exceptions
 from botocore.exceptions import BotoCoreError
 
 _NAMES = ("boto3", "botocore", "s3transfer")
@@ -75,8 +75,8 @@ def _real():
 
 
 def _share(theirs):
-    for name, mine in vars(exceptions).items():
-        other = getattr(theirs, name, None)
+    for name, other in list(vars(theirs).items()):
+        mine = getattr(exceptions, name, None)
         if isinstance(mine, type) and isinstance(other, type) and issubclass(mine, Exception):
             # Where the orders of bases contradict each other, a common base must do.
             with contextlib.suppress(TypeError):
@@ -210,10 +210,7 @@ def _broken(failure, url):
 
 def carried(request):
     """The answer to a request of the real one's that nobody carries."""
-    raise NotImplementedError(
-        f"{request.method} {request.url}: the backend carries the real boto3's requests to S3 and to Lambda; those to other services do not"
-        " reach the network from a Millpond function"
-    )
+    raise _absent.Unreachable(what=f"{request.method} {request.url}")
 
 
 def _unsigned(_self, _request, _region_name=None, _operation_name=None, **_options):
@@ -262,6 +259,15 @@ class _Loader:
 
     def exec_module(self, _module):
         pass
+
+
+def rest_of(module, name):
+    """What the real one has in a module of which ours has a part."""
+    if is_there():
+        with _aside():
+            _real()
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module '{module}' has no attribute '{name}': {Missing(what='it')}")
 
 
 def find_spec(name):

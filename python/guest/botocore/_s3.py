@@ -238,7 +238,7 @@ OPERATIONS = {
     "DeleteObjectTagging": ("DELETE key?tagging", f"!Bucket !Key VersionId {_OWNER}", "VersionId", ""),
     "DeleteObjects": (
         "POST bucket?delete",
-        "!Bucket !Delete:{!Objects/Object:*{!Key VersionId ETag LastModifiedTime:timestamp Size:integer} Quiet:boolean} MFA RequestPayer"
+        "!Bucket !Delete:{!Objects/Object:*{!Key VersionId ETag LastModifiedTime:rfc822 Size:integer} Quiet:boolean} MFA RequestPayer"
         f" BypassGovernanceRetention {_OWNER} ChecksumAlgorithm",
         "RequestCharged",
         "{Deleted:*{Key VersionId DeleteMarker:boolean DeleteMarkerVersionId} Errors/Error:*{Key VersionId Code Message}}",
@@ -372,10 +372,28 @@ OPERATIONS = {
 # What most functions call.
 COMMON = ("GetObject", "HeadObject", "PutObject")
 
+# What few do: `_s3_more` has these.
+MORE = (
+    "DeleteBucketAnalyticsConfiguration DeleteBucketIntelligentTieringConfiguration DeleteBucketInventoryConfiguration"
+    " DeleteBucketMetricsConfiguration DeleteBucketOwnershipControls DeleteBucketReplication DeleteBucketWebsite DeletePublicAccessBlock"
+    " GetBucketAccelerateConfiguration GetBucketAnalyticsConfiguration GetBucketIntelligentTieringConfiguration"
+    " GetBucketInventoryConfiguration GetBucketLifecycle GetBucketLogging GetBucketMetricsConfiguration GetBucketNotification"
+    " GetBucketNotificationConfiguration GetBucketOwnershipControls GetBucketPolicyStatus GetBucketReplication GetBucketRequestPayment"
+    " GetBucketWebsite GetObjectLegalHold GetObjectLockConfiguration GetObjectRetention GetPublicAccessBlock"
+    " ListBucketAnalyticsConfigurations ListBucketIntelligentTieringConfigurations ListBucketInventoryConfigurations"
+    " ListBucketMetricsConfigurations PutBucketAccelerateConfiguration PutBucketAnalyticsConfiguration"
+    " PutBucketIntelligentTieringConfiguration PutBucketInventoryConfiguration PutBucketLifecycle PutBucketLogging"
+    " PutBucketMetricsConfiguration PutBucketNotification PutBucketNotificationConfiguration PutBucketOwnershipControls"
+    " PutBucketReplication PutBucketRequestPayment PutBucketWebsite PutObjectLegalHold PutObjectLockConfiguration PutObjectRetention"
+    " PutPublicAccessBlock RestoreObject"
+).split()
+
 # Whose body S3 wants a checksum of.
 CHECKED = (
-    "DeleteObjects", "PutBucketAcl", "PutBucketCors", "PutBucketEncryption", "PutBucketLifecycleConfiguration", "PutBucketPolicy",
-    "PutBucketTagging", "PutBucketVersioning", "PutObjectAcl", "PutObjectTagging",
+    "DeleteObjects", "PutBucketAcl", "PutBucketCors", "PutBucketEncryption", "PutBucketLifecycle", "PutBucketLifecycleConfiguration",
+    "PutBucketLogging", "PutBucketNotification", "PutBucketOwnershipControls", "PutBucketPolicy", "PutBucketReplication",
+    "PutBucketRequestPayment", "PutBucketTagging", "PutBucketVersioning", "PutBucketWebsite", "PutObjectAcl", "PutObjectLegalHold",
+    "PutObjectLockConfiguration", "PutObjectRetention", "PutObjectTagging", "PutPublicAccessBlock",
 )  # fmt: skip
 
 # Answered with 200 before the work is done: what follows may be an error nevertheless.

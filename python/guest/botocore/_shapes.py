@@ -4,7 +4,8 @@
     type       {member …}     a structure
                *type          a list whose items lie beside each other, under the list's own name
                [Item type]    a list in an element of its own
-               string (the default), integer, boolean, timestamp, date (a timestamp in ISO 8601), map, list, blob, text, stream
+               string (the default), integer, boolean, timestamp, date (a timestamp in ISO 8601), rfc822 (one in HTTP's form), map, list,
+               blob, text, stream
 
 `$name` stands for a piece of notation that `_s3.GROUPS` has. An operation is read when it is first called.
 """
@@ -17,6 +18,7 @@ _TOKEN = re.compile(r"[{}\[\]*]|[^\s{}\[\]*]+")
 _GROUP = re.compile(r"\$(\w+)")
 # Types that a header field or a parameter of the query has, as Python has them.
 _SCALARS = {"string": str, "integer": int, "boolean": bool}
+_TIMES = ("timestamp", "date", "rfc822")
 
 
 class Member:
@@ -45,7 +47,7 @@ class Operation:
     """What a call is made from and its output is made from."""
 
     def __init__(self, name):
-        line, members, fields, document = _s3.OPERATIONS[name]
+        line, members, fields, document = _row(name)
         self.name = name
         self.method, _, self.resource = line.partition(" ")
         self.resource, _, self.query = self.resource.partition("?")
@@ -56,6 +58,14 @@ class Operation:
         self.document = _read(f"{{{document}}}" if not document.startswith("{") else document, {})
         self.document_member = None if not document or document.startswith("{") else next(iter(self.document.values()))
         self.streams = self.document_member is not None and self.document_member.type == "stream"
+
+
+def _row(name):
+    if name in _s3.OPERATIONS:
+        return _s3.OPERATIONS[name]
+    from botocore import _s3_more
+
+    return _s3_more.OPERATIONS[name]
 
 
 def structure(text):
@@ -106,7 +116,8 @@ def _member(token, tokens, places):
         field, _, type = places[name].partition(":")
     elif name in ("Bucket", "Key") and places:
         field = name
-    return Member(name, wire or name, field or None, type or "string", required)
+    # A structure without members is one, too.
+    return Member(name, wire or name, field or None, "string" if type == "" else type, required)
 
 
 # --- what a caller gave ---
@@ -141,7 +152,7 @@ def check(value, type, path, errors):
         for key, one in value.items():
             check(key, "string", f"{path} (key: {key})", errors)
             check(one, "string", f"{path}.{key}", errors)
-    elif type in ("timestamp", "date"):
+    elif type in _TIMES:
         from botocore import _time
 
         try:
@@ -172,10 +183,10 @@ def written(value, type):
     """`value` as a header field or a parameter of the query has it."""
     if type == "boolean":
         return "true" if value else "false"
-    if type in ("timestamp", "date"):
+    if type in _TIMES:
         from botocore import _time
 
-        return _time.http(value) if type == "timestamp" else _time.iso(value)
+        return _time.iso(value) if type == "date" else _time.http(value)
     if type == "list":
         return ",".join(value)
     return str(value)

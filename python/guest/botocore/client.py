@@ -125,7 +125,7 @@ class Exceptions:
 
 # One for all clients, as their classes are.
 _EXCEPTIONS = Exceptions(_s3.ERRORS)
-_MODEL = ServiceModel("s3", "S3", _s3.API_VERSION, _s3.OPERATIONS)
+_MODEL = ServiceModel("s3", "S3", _s3.API_VERSION, [*_s3.OPERATIONS, *_s3.MORE])
 _operations = {}
 
 
@@ -201,9 +201,9 @@ class Request:
         if operation.members.get("ChecksumAlgorithm") is None or operation.resource == "service":
             return
         always = operation.name in _s3.CHECKED
-        if not always and (operation.payload is None or operation.payload.type != "blob"):
-            return
         wanted = next((value for name, value in self.fields if name == "x-amz-checksum-algorithm"), None)
+        if operation.payload is None or not (always or wanted or operation.payload.type == "blob"):
+            return
         self.fields = [field for field in self.fields if field[0] != "x-amz-checksum-algorithm"]
         if any(name.startswith("x-amz-checksum-") for name, _ in self.fields):
             return
@@ -344,7 +344,7 @@ def pause(attempt):
 
 
 def _api_name(method_name):
-    return next((name for name in _s3.OPERATIONS if snake(name) == method_name), None)
+    return next((name for name in _MODEL.operation_names if snake(name) == method_name), None)
 
 
 def _copy_source(source):
@@ -624,7 +624,7 @@ class S3(BaseClient):
             attempt += 1
 
 
-for _name in _s3.OPERATIONS:
+for _name in _MODEL.operation_names:
     setattr(S3, snake(_name), _method(_name))
 for _name in ("upload_file", "upload_fileobj", "download_file", "download_fileobj", "copy"):
     setattr(S3, _name, _transfer(_name))

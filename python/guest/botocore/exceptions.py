@@ -160,3 +160,32 @@ class BrokenStream(ResponseStreamingError, IncompleteReadError):  # noqa: F821
     """A body that broke off: programs wait for it by either name, depending on the botocore that they were written for."""
 
     fmt = ResponseStreamingError.fmt  # noqa: F821
+
+
+# Names that programs catch and nothing here raises, by what they derive from.
+_CAUGHT = {
+    "BotoCoreError": (
+        "EndpointProviderError InvalidDNSNameError InvalidDefaultsMode InvalidEndpointConfigurationError"
+        " InvalidEndpointDiscoveryConfigurationError InvalidHostLabelError InvalidIMDSEndpointError InvalidIMDSEndpointModeError"
+        " InvalidProxiesConfigError InvalidS3UsEast1RegionalEndpointConfigError InvalidSTSRegionalEndpointsConfigError LoginError"
+        " MD5UnavailableError RefreshWithMFAUnsupportedError SSOError ServiceNotInRegionError UnknownCredentialError UnknownServiceStyle"
+        " UnknownSignatureVersionError UnknownTokenProviderError UnsupportedOutpostResourceError"
+        " UnsupportedS3AccesspointConfigurationError UnsupportedS3ArnError UnsupportedS3ConfigurationError UnsupportedS3ControlArnError"
+        " UnsupportedS3ControlConfigurationError UnsupportedServiceProtocolsError"
+    ),
+    "BaseEndpointResolverError": "EndpointVariantError UnknownEndpointError UnknownFIPSEndpointError",
+    "EndpointProviderError": "EndpointResolutionError UnknownEndpointResolutionBuiltInName",
+    "InvalidConfigError": "InfiniteLoopConfigError",
+    "LoginError": "LoginAuthorizationCodeError LoginInsufficientPermissions LoginRefreshRequired LoginTokenLoadError",
+    "SSOError": "SSOTokenLoadError UnauthorizedSSOTokenError",
+    "StubResponseError": "StubAssertionError UnStubbedResponseError",
+    "ValidationError": "AliasConflictParameterError InvalidRegionError",
+}
+
+
+def __getattr__(name):
+    for base, names in _CAUGHT.items():
+        if name in names.split():
+            made = type(name, (globals().get(base) or __getattr__(base),), {"__module__": __name__})
+            return globals().setdefault(name, made)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -116,14 +116,17 @@ class PageIterator:
         return full
 
     def search(self, expression):
-        """What a JMESPath expression finds on each page: that needs `jmespath`, which comes with the real boto3."""
+        """What a JMESPath expression finds on each page."""
         try:
             import jmespath
+
+            search = jmespath.compile(expression).search
         except ImportError:
-            raise ImportError("search() needs jmespath: add it to the function's requirements") from None
-        compiled = jmespath.compile(expression)
+            from botocore import _search
+
+            search = _search.compiled(expression)
         for page in self:
-            found = compiled.search(page)
+            found = search(page)
             if isinstance(found, list):
                 yield from found
             else:

@@ -16,6 +16,10 @@ from types import CoroutineType
 _OURS = os.path.dirname(__file__)
 
 
+# Modules that are there on Lambda, whose runtime and boto3 have imported them, for handlers that have imported no more than the package.
+_LENT = {"concurrent": ("futures",), "urllib": ("error", "parse", "request", "response")}
+
+
 class Failed(Exception):
     """The function failed, in Lambda's words: `document` has `errorMessage`, `errorType` and `stackTrace`."""
 
@@ -63,10 +67,23 @@ class Handler:
         return result
 
 
+def _lend(package, modules):
+    """Has these modules of a package imported when they are first asked for."""
+
+    def lent(name):
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+
+    importlib.import_module(package).__getattr__ = lent
+
+
 def _find(name):
     path, dot, function = name.rpartition(".")
     if not dot:
         raise Failed("Runtime.MalformedHandlerName", f"Bad handler '{name}': not enough values to unpack (expected 2, got 1)")
+    for package, modules in _LENT.items():
+        _lend(package, modules)
     try:
         module = importlib.import_module(path.replace("/", "."))
     except ImportError as error:

@@ -50,7 +50,7 @@ use fields::{Fields, Unfit};
 use http::{HeaderValue, Method};
 use reply::{Form, Refusal};
 use std::{sync::Arc, time::Duration};
-use target::{Source, Target};
+use target::{Source, Target, misnames_bucket};
 use tokio::{runtime::Handle, sync::Semaphore};
 
 /// The service `s3`.
@@ -194,7 +194,11 @@ impl S3Session {
         let form = form(&fields, &call.operation);
         let refuse = |refusal: Refusal, resource: &str| Box::new(refusal.reply(resource, form));
         let Some(target) = Target::parse(&call.target) else {
-            return Err(refuse(Refusal::target(), ""));
+            let refusal = match misnames_bucket(&call.target) {
+                true => Refusal::bucket(),
+                false => Refusal::target(),
+            };
+            return Err(refuse(refusal, ""));
         };
         let resource = target.resource();
         let refuse = |refusal: Refusal| refuse(refusal, &resource);

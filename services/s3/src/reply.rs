@@ -38,6 +38,10 @@ impl Refusal {
         Self::new(400, "InvalidURI", "Couldn't parse the specified URI.")
     }
 
+    pub(crate) fn bucket() -> Self {
+        Self::new(400, "InvalidBucketName", "The specified bucket is not valid.")
+    }
+
     pub(crate) fn source() -> Self {
         let message = "Copy Source must mention the source bucket and key: sourcebucket/sourcekey";
         Self::new(400, "InvalidArgument", message)

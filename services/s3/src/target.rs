@@ -137,6 +137,14 @@ pub(crate) fn is_plain(key: &str) -> bool {
 }
 
 /// As the manifest has buckets' names. One may become part of a host's name.
+/// Whether what this names as its bucket is a name, but none that a bucket has: S3 has an error of its own for that.
+pub(crate) fn misnames_bucket(text: &str) -> bool {
+    let path = text.strip_prefix('/').unwrap_or_default();
+    let name = path.split(['/', '?']).next().unwrap_or_default();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    !name.is_empty() && name.bytes().all(is_plain) && !is_bucket(name)
+}
+
 fn is_bucket(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (3..=63).contains(&name.len())
@@ -255,6 +263,30 @@ mod tests {
             "*",
         ] {
             assert_eq!(Target::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_that_no_bucket_has() {
+        for bad in [
+            "/Bucket/key",
+            "/bu/key",
+            "/my_bucket?uploads",
+            "/a..b",
+            "/../bucket/key",
+        ] {
+            assert!(misnames_bucket(bad), "{bad}");
+        }
+        for other in [
+            "",
+            "/",
+            "/?prefix=A",
+            "//key",
+            "/bucket/%zz",
+            "/bu%2Fcket/key",
+            "*",
+        ] {
+            assert!(!misnames_bucket(other), "{other}");
         }
     }
 

@@ -100,10 +100,15 @@ class Bucket(base.ServiceResource):
     Object = _sub("Object", "name")
     Acl = _sub("BucketAcl", "name")
     Cors = _sub("BucketCors", "name")
+    Lifecycle = _sub("BucketLifecycle", "name")
     LifecycleConfiguration = _sub("BucketLifecycleConfiguration", "name")
+    Logging = _sub("BucketLogging", "name")
+    Notification = _sub("BucketNotification", "name")
     Policy = _sub("BucketPolicy", "name")
+    RequestPayment = _sub("BucketRequestPayment", "name")
     Tagging = _sub("BucketTagging", "name")
     Versioning = _sub("BucketVersioning", "name")
+    Website = _sub("BucketWebsite", "name")
 
 
 class _ObjectLike(base.ServiceResource):
@@ -112,6 +117,7 @@ class _ObjectLike(base.ServiceResource):
     put = action("PutObject")
     delete = action("DeleteObject")
     copy_from = action("CopyObject")
+    restore_object = action("RestoreObject")
     initiate_multipart_upload = action("CreateMultipartUpload", _initiated)
     wait_until_exists = waits("object_exists")
     wait_until_not_exists = waits("object_not_exists")
@@ -206,6 +212,33 @@ class BucketLifecycleConfiguration(_BucketPart):
     delete = action("DeleteBucketLifecycle")
 
 
+class BucketLifecycle(_BucketPart):
+    loads = "GetBucketLifecycle"
+    put = action("PutBucketLifecycle")
+    delete = action("DeleteBucketLifecycle")
+
+
+class BucketLogging(_BucketPart):
+    loads = "GetBucketLogging"
+    put = action("PutBucketLogging")
+
+
+class BucketNotification(_BucketPart):
+    loads = "GetBucketNotificationConfiguration"
+    put = action("PutBucketNotificationConfiguration")
+
+
+class BucketRequestPayment(_BucketPart):
+    loads = "GetBucketRequestPayment"
+    put = action("PutBucketRequestPayment")
+
+
+class BucketWebsite(_BucketPart):
+    loads = "GetBucketWebsite"
+    put = action("PutBucketWebsite")
+    delete = action("DeleteBucketWebsite")
+
+
 class BucketPolicy(_BucketPart):
     loads = "GetBucketPolicy"
     put = action("PutBucketPolicy")
@@ -259,9 +292,14 @@ for _kind in (
     ObjectAcl,
     BucketAcl,
     BucketCors,
+    BucketLifecycle,
     BucketLifecycleConfiguration,
+    BucketLogging,
+    BucketNotification,
     BucketPolicy,
+    BucketRequestPayment,
     BucketTagging,
     BucketVersioning,
+    BucketWebsite,
 ):
     setattr(ServiceResource, _kind.__name__.removeprefix("s3."), _sub(_kind.__name__.removeprefix("s3.")))

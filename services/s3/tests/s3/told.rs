@@ -124,6 +124,7 @@ fn a_denied_call_is_answered_as_s3_would_and_not_sent() {
             "IncompleteBody",
         ),
         ("GET", "//in/k", &[], 400, "InvalidURI"),
+        ("GET", "/My_Bucket/in/k", &[], 400, "InvalidBucketName"),
         ("GET", "http://elsewhere/bucket/in/k", &[], 400, "InvalidURI"),
         ("HEAD", "/bucket/out/k", &[], 403, ""),
         (
