@@ -137,16 +137,15 @@ def beside(event, _context):
 """
 
 
-def brought(*more):
-    """A package with cases, and the real boto3 as pip installs it: of botocore's models, those that are used."""
+def brought(*more, code=Path(boto3_cases.__file__).read_text(), models=("s3", "lambda")):
+    """A package with cases, or other code, and the real boto3 as pip installs it: of botocore's models, those that are used."""
     folder = Path(importlib.util.find_spec("boto3").origin).parents[1]
-    buffer = io.BytesIO(function(Path(boto3_cases.__file__).read_text() + "".join(more))[0])
-    kept = ("s3", "lambda")
+    buffer = io.BytesIO(function(code + "".join(more))[0])
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name in ("boto3", "botocore", "s3transfer", "jmespath", "urllib3", "dateutil"):
             for path in sorted((folder / name).rglob("*")):
                 inside = path.relative_to(folder)
-                is_model = inside.parts[1:2] == ("data",) and len(inside.parts) > 3 and inside.parts[2] not in kept
+                is_model = inside.parts[1:2] == ("data",) and len(inside.parts) > 3 and inside.parts[2] not in models
                 if path.is_file() and path.suffix != ".pyc" and not is_model and "examples" not in inside.parts:
                     archive.write(path, inside)
         archive.write(folder / "six.py", "six.py")

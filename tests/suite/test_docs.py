@@ -213,7 +213,8 @@ def test_the_configuration_has_every_key(make_node, tmp_path):
     keys = tmp_path / "s3"
     keys.write_text("[default]\naws_access_key_id = one\naws_secret_access_key = another\n")
     keys.chmod(0o600)
-    text = text.replace(shown["s3"]["credentials_file"], str(keys))
+    for table in ("s3", "aws"):
+        text = text.replace(shown[table]["credentials_file"], str(keys))
     node = make_node(config=text, token=None)
     assert node.tls
     unsigned = node.request("POST", "/2015-03-31/functions/f/invocations")

@@ -1,6 +1,6 @@
 //! What a node tells its backend: for each link one packet, with the backend's bell.
 
-use contract::{Caller, FunctionId, Grant, S3Grant, VersionNumber};
+use contract::{AwsGrant, Caller, FunctionId, Grant, S3Grant, VersionNumber};
 use rustix::{
     io::{Errno, IoSlice, IoSliceMut, Result, retry_on_intr},
     net::{
@@ -34,6 +34,8 @@ pub(crate) struct Attach {
     pub(crate) sandbox: Option<u64>,
     /// What was granted.
     pub(crate) s3: Vec<S3Grant>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) aws: Vec<AwsGrant>,
     /// Where in which trace its calls are: `traceparent` and `tracestate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<(String, Option<String>)>,
@@ -50,6 +52,7 @@ impl Attach {
             memory: grant.limits.memory.0,
             sandbox: caller.sandbox,
             s3: grant.s3.clone(),
+            aws: grant.aws.clone(),
             trace: parent.map(|parent| (parent, caller.tracestate.as_ref().and_then(text))),
         }
     }
@@ -59,6 +62,7 @@ impl Attach {
         Grant {
             version: VersionNumber(self.version),
             s3: self.s3.clone(),
+            aws: self.aws.clone(),
             ..Grant::nothing(self.function.clone())
         }
     }

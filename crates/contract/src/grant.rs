@@ -24,6 +24,8 @@ pub struct Grant {
     pub http: Vec<HttpGrant>,
     /// Objects in S3 that it may use.
     pub s3: Vec<S3Grant>,
+    /// Operations of other services of AWS that it may ask for.
+    pub aws: Vec<AwsGrant>,
     /// Functions of its tenant that it may invoke, each with its application. Without a qualifier, all versions and aliases.
     pub functions: Vec<FunctionRef>,
 }
@@ -40,6 +42,7 @@ impl Grant {
             protocol: Protocol::Cgi,
             http: Vec::new(),
             s3: Vec::new(),
+            aws: Vec::new(),
             functions: Vec::new(),
         }
     }
@@ -56,6 +59,32 @@ pub struct HttpGrant {
     /// Whether secrets in them may be sent without TLS to a host beyond this machine.
     pub clear_text: bool,
 }
+
+/// Operations of one of AWS's services that a function may ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwsGrant {
+    /// The service: one of [`AWS_SERVICES`].
+    pub service: String,
+    /// Its operations, by their names in its API; `*` stands for any text.
+    pub actions: Vec<String>,
+    /// What they may be about, as requests name it: names, URLs, ARNs; `*` stands for any text.
+    pub resources: Vec<String>,
+}
+
+/// The services of AWS, beside S3 and Lambda, that requests can be signed for, by the names that boto3 has for them. None of them gives credentials.
+pub const AWS_SERVICES: [&str; 11] = [
+    "dynamodb",
+    "events",
+    "firehose",
+    "kinesis",
+    "kms",
+    "logs",
+    "secretsmanager",
+    "sns",
+    "sqs",
+    "ssm",
+    "stepfunctions",
+];
 
 /// Objects that a function may use: those of a bucket whose keys begin with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,8 +24,9 @@ use diagnostic::Diagnostics;
 
 pub use diagnostic::Diagnostic;
 pub use model::{
-    Application, Build, CloudEventsTrigger, DEFAULT_CONTENT_TYPE, Engine, Function, Grants, HttpGrant,
-    HttpTrigger, Manifest, Missed, ObjectTrigger, Protocol, S3Action, S3Grant, ScheduleTrigger, Triggers,
+    Application, AwsGrant, Build, CloudEventsTrigger, DEFAULT_CONTENT_TYPE, Engine, Function, Grants,
+    HttpGrant, HttpTrigger, Manifest, Missed, ObjectTrigger, Protocol, S3Action, S3Grant, ScheduleTrigger,
+    Triggers,
 };
 pub use reader::nearest;
 pub use schema::{schema, schema_text};

@@ -242,6 +242,9 @@ pub struct Grants {
     /// Objects it may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub s3: Vec<S3Grant>,
+    /// Operations of AWS's services it may ask for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aws: Vec<AwsGrant>,
     /// Functions it may invoke.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lambda: LambdaGrant,
@@ -282,6 +285,22 @@ pub struct S3Grant {
     /// What it may do with them. At least one.
     #[schemars(length(min = 1))]
     pub actions: Vec<S3Action>,
+}
+
+/// Operations of one of AWS's services that a function may ask for, by the boto3 that it brings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AwsGrant {
+    /// The service, as boto3 calls it.
+    #[schemars(extend("enum" = contract::AWS_SERVICES))]
+    pub service: String,
+    /// Its operations, by their names in its API. At least one; `*` stands for any text.
+    #[schemars(length(min = 1), extend("examples" = [["GetItem", "PutItem"]]))]
+    pub actions: Vec<String>,
+    /// What they may be about, as requests name it: names of tables, URLs of queues, ARNs of topics. At least one; `*` stands for any text, and is needed for
+    /// operations that are about nothing in particular.
+    #[schemars(length(min = 1), extend("examples" = [["orders"]]))]
+    pub resources: Vec<String>,
 }
 
 /// What a function may do with objects.
@@ -475,6 +494,18 @@ impl Function {
             .collect()
     }
 
+    /// The operations of AWS's services that it may ask for.
+    pub fn operations(&self) -> Vec<contract::AwsGrant> {
+        let granted = self.grants.aws.iter();
+        granted
+            .map(|grant| contract::AwsGrant {
+                service: grant.service.clone(),
+                actions: grant.actions.clone(),
+                resources: grant.resources.clone(),
+            })
+            .collect()
+    }
+
     /// The functions that it may invoke.
     pub fn invoked(&self) -> Vec<FunctionRef> {
         let named = self.grants.lambda.functions.iter();
@@ -532,7 +563,7 @@ fn sets(named: Option<&Vec<String>>, default: &str) -> Vec<String> {
 impl Grants {
     /// Whether the function may reach nothing.
     pub fn is_empty(&self) -> bool {
-        self.http.is_empty() && self.s3.is_empty() && self.lambda.functions.is_empty()
+        self.http.is_empty() && self.s3.is_empty() && self.aws.is_empty() && self.lambda.functions.is_empty()
     }
 
     /// The secrets that its headers name, each once.

@@ -3,10 +3,10 @@
 use crate::{
     Diagnostic, Manifest, Protocol,
     diagnostic::Diagnostics,
-    model::{Engine, Function, HttpGrant, HttpTrigger, ScheduleTrigger},
+    model::{AwsGrant, Engine, Function, HttpGrant, HttpTrigger, ScheduleTrigger},
     reader::{Spans, join, nearest, nth},
 };
-use contract::{FunctionRef, format_duration, is_reserved_variable, parse_duration};
+use contract::{AWS_SERVICES, FunctionRef, format_duration, is_reserved_variable, parse_duration};
 use std::{collections::HashMap, net::Ipv6Addr, time::Duration};
 use triggers::{Pattern, SHORTEST, Timing, TimingError};
 
@@ -128,6 +128,38 @@ impl Rules<'_> {
                 &join(&nth(&join(&grants, "s3"), i), "bucket"),
                 bucket(&grant.bucket),
             );
+        }
+        for (i, grant) in function.grants.aws.iter().enumerate() {
+            self.operations(grant, &nth(&join(&grants, "aws"), i));
+        }
+    }
+
+    /// Operations of one of AWS's services.
+    fn operations(&mut self, grant: &AwsGrant, at: &str) {
+        if !AWS_SERVICES.contains(&grant.service.as_str()) {
+            let help = match grant.service.as_str() {
+                "s3" => "use `[[function.NAME.grants.s3]]`".to_owned(),
+                "lambda" => "use `[function.NAME.grants.lambda]`".to_owned(),
+                _ => format!("write one of {}", AWS_SERVICES.join(", ")),
+            };
+            let reason = format!(
+                "is {:?}, and the node signs no requests to that service",
+                grant.service
+            );
+            self.check("bad-name", &join(at, "service"), broken(reason, help));
+        }
+        for (key, texts) in [("actions", &grant.actions), ("resources", &grant.resources)] {
+            for (i, text) in texts.iter().enumerate() {
+                if text.is_empty() || text.chars().any(|it| it.is_whitespace() || it.is_control()) {
+                    let reason = format!("is {text:?}, which is no name");
+                    let at = nth(&join(at, key), i);
+                    self.check(
+                        "bad-name",
+                        &at,
+                        broken(reason, "write a name, in which `*` stands for any text"),
+                    );
+                }
+            }
         }
     }
 

@@ -46,6 +46,11 @@ bucket = "photos"
 prefix = "in/"
 actions = ["get", "list"]
 
+[[function.resize.grants.aws]]
+service = "dynamodb"
+actions = ["GetItem"]
+resources = ["orders"]
+
 [function.gps-ekf]
 source = "ekf.wasm"
 protocol = "cgi"
@@ -141,6 +146,7 @@ fn a_full_manifest_is_read() {
         }
     );
     assert_eq!(resize.grants.s3[0].actions, [S3Action::Get, S3Action::List]);
+    assert_eq!(resize.operations()[0].resources, ["orders"]);
     let greet = manifest.function[&"greet".parse().unwrap()].invoked();
     let invoked: Vec<_> = greet.iter().map(ToString::to_string).collect();
     assert_eq!(invoked, ["resize:live", "bank.pay"]);

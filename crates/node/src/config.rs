@@ -1,6 +1,6 @@
 //! What a node can be told: defaults, then the file, then the command line.
 
-use crate::{CallOptions, objects::S3Options};
+use crate::{CallOptions, objects::S3Options, outside::AwsOptions};
 use contract::{ByteSize, Name};
 use figment::{
     Figment,
@@ -66,6 +66,9 @@ pub struct Config {
     /// Where S3 is, if functions may use objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3: Option<S3Options>,
+    /// Where AWS's other services are, if functions may use any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aws: Option<AwsOptions>,
 }
 
 /// Who may use AWS Lambda's API. Keys of `[lambda]` in the configuration file.
@@ -128,6 +131,7 @@ impl Default for Config {
             rwasm: RwasmOptions::default(),
             process: ProcessOptions::default(),
             s3: None,
+            aws: None,
         }
     }
 }
@@ -328,6 +332,9 @@ impl Config {
                     "`embedded` of `[s3]` is the address of something else: S3 has a port of its own",
                 );
             }
+        }
+        if let Some(aws) = &self.aws {
+            aws.check().map_err(ConfigError::Value)?;
         }
         if self.connections == 0 {
             return wrong("`connections` must be at least 1");

@@ -1,6 +1,6 @@
 //! The engines of a node, and the compilers that it starts for them.
 
-use crate::{Config, Error, Room, limits, objects};
+use crate::{Config, Error, Room, limits, outside};
 use confine::Programs;
 use contract::{ByteSize, Engine, PrepareError};
 use engine_aot::Aot;
@@ -364,8 +364,8 @@ pub fn helper(arguments: &[OsString]) -> Option<ExitCode> {
         return Some(code);
     }
     let (first, rest) = arguments.split_first()?;
-    if first == objects::SERVE {
-        return Some(objects::answer(rest));
+    if first == outside::SERVE {
+        return Some(outside::answer(rest));
     }
     let layout = match first.to_str()? {
         COMPILE => Layout::Guarded,

@@ -26,6 +26,7 @@ mod functions;
 mod limits;
 mod objects;
 mod once;
+mod outside;
 mod protocols;
 mod schedules;
 mod wanted;
@@ -36,9 +37,10 @@ pub use driver::CallOptions;
 pub use engines::{HostCompiler, helper, host_compilers, supports_processes};
 pub use limits::{Limit, Room, meminfo, room};
 pub use objects::{Addressing, Payload, S3Options};
+pub use outside::AwsOptions;
 
 use admin::Audit;
-use backend::Backend;
+use backend::{Backend, Proxy};
 use callbacks::Courier;
 use contract::{Engine, Service};
 use cores::Common;
@@ -48,6 +50,7 @@ use embedded::Embedded as OwnObjects;
 use engines::{Engines, Refusals};
 use functions::Functions;
 use gateway::{Later, Listener};
+use outside::Outside;
 use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
 use schedules::Schedules;
@@ -158,6 +161,9 @@ pub enum Error {
     /// S3 cannot be used as the configuration says.
     #[error("failed to use S3 as `[s3]` of the configuration says: {0}")]
     Objects(String),
+    /// AWS's services cannot be used as the configuration says.
+    #[error("failed to use AWS's services as `[aws]` of the configuration says: {0}")]
+    Aws(String),
     /// TLS has nothing to show.
     #[error(transparent)]
     Certificates(#[from] proxy::CertificateError),
@@ -228,14 +234,28 @@ impl Node {
         let own = config.s3.as_ref().and_then(|s3| Some((s3.embedded?, &s3.region)));
         let own = own.map(|(address, region)| OwnObjects::start(&config.data, address, region));
         let own = own.transpose().map_err(Error::Objects)?;
-        let backend = match &config.s3 {
-            Some(s3) => {
-                let s3 = own.as_ref().map_or_else(|| s3.clone(), |own| own.options(s3));
-                s3.probe().map_err(Error::Objects)?;
-                Some(objects::start(&s3, files / 4, &metrics).map_err(system("start the backend"))?)
-            }
-            None => None,
+        let s3 = match (&config.s3, &own) {
+            (Some(s3), Some(own)) => Some(own.options(s3)),
+            (s3, _) => s3.clone(),
         };
+        s3.as_ref()
+            .map_or(Ok(()), S3Options::probe)
+            .map_err(Error::Objects)?;
+        config
+            .aws
+            .as_ref()
+            .map_or(Ok(()), AwsOptions::probe)
+            .map_err(Error::Aws)?;
+        let outside = Outside::of(s3, config.aws.clone());
+        let backend = outside
+            .map(|outside| outside.start(files / 4, &metrics))
+            .transpose();
+        let backend = backend.map_err(system("start the backend"))?;
+        let objects = backend.as_ref().filter(|_| config.s3.is_some());
+        let objects = objects.map(|backend| objects::service(backend, network.handle().clone()));
+        let operations = backend.as_ref().filter(|_| config.aws.is_some());
+        let operations = operations.map(|backend| outside::operations(backend, network.handle().clone()));
+        let carried = objects.into_iter().chain(operations);
         // Its own S3 tells of new objects; another one is asked.
         let watches = match (&config.s3, &own) {
             (Some(s3), None) => Some(
@@ -249,12 +269,12 @@ impl Node {
             &secrets,
             tracer,
             limits::calls(files),
-            backend.as_ref(),
+            carried,
             &functions,
         );
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
-            hears_objects: backend.is_some(),
+            hears_objects: config.s3.is_some(),
             metrics: Some(metrics.clone()),
             tiers,
             ..registry::Options::default()
@@ -524,14 +544,12 @@ fn services(
     secrets: &Secrets,
     tracer: Option<Tracer>,
     calls: usize,
-    backend: Option<&Backend>,
+    carried: impl Iterator<Item = Proxy>,
     functions: &Functions,
 ) -> Vec<Arc<dyn Service>> {
     let http = Http::new(network.handle().clone(), secrets.clone(), tracer, calls);
-    let objects = backend.map(|backend| objects::service(backend, network.handle().clone()));
-    let objects = objects.map(|objects| Arc::new(objects) as Arc<dyn Service>);
-    objects
-        .into_iter()
+    carried
+        .map(|service| Arc::new(service) as Arc<dyn Service>)
         .chain([Arc::new(http) as Arc<dyn Service>, Arc::new(functions.clone())])
         .collect()
 }

@@ -1,27 +1,18 @@
-//! Objects of functions: where S3 is, and the backend that asks it for them.
+//! Objects of functions: where S3 is.
 
 use crate::limits::free_memory;
 use backend::{Backend, Limits, Proxy};
-use contract::{ByteSize, Service};
-use rustix::{fd::OwnedFd, io::dup};
+use contract::ByteSize;
 use serde::{Deserialize, Serialize};
 use service_s3::{Credentials, S3};
 use std::{
     env,
-    ffi::OsString,
-    io::{self, Write as _},
     net::SocketAddr,
     num::NonZeroU64,
-    path::PathBuf,
-    process::{Command, ExitCode, Stdio},
-    sync::Arc,
+    path::{Path, PathBuf},
     time::Duration,
 };
-use telemetry::metrics::{Kind, Metrics};
-use tokio::runtime::{Builder, Handle};
-
-/// The argument with which a node starts its own program as its backend. What it is to serve comes after it, in JSON.
-pub(crate) const SERVE: &str = "serve-backend";
+use tokio::runtime::Handle;
 
 /// Where S3 is. Keys of `[s3]` in the configuration file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -155,7 +146,7 @@ impl S3Options {
     }
 
     /// What sandboxes may use of the backend.
-    fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         let default = Limits::default();
         // A megabit is a million bits.
         let rate = |megabits: u32| NonZeroU64::new(u64::from(megabits) * 125_000);
@@ -168,16 +159,29 @@ impl S3Options {
     }
 
     fn credentials(&self) -> Result<Credentials, String> {
-        let found = match (&self.credentials_file, &self.credentials_command) {
-            (Some(path), _) => Credentials::file(path, self.profile.as_deref()),
-            (None, Some(command)) => Ok(Credentials::command(command.clone())),
-            (None, None) if self.anonymous => Ok(Credentials::anonymous()),
-            (None, None) => Credentials::environment(|name| env::var(name).ok()),
-        };
-        found.map_err(|error| error.to_string())
+        match self.anonymous {
+            true => Ok(Credentials::anonymous()),
+            false => credentials(
+                self.credentials_file.as_deref(),
+                self.profile.as_deref(),
+                self.credentials_command.as_ref(),
+            ),
+        }
     }
 
-    fn service(&self, runtime: Handle) -> Result<S3, String> {
+    /// With as many connections, and memory that is free, unless the configuration says otherwise.
+    pub(crate) fn filled(&self, connections: usize) -> Self {
+        Self {
+            connections: Some(self.connections.unwrap_or(connections)),
+            memory: self.memory.or_else(|| {
+                let share = free_memory()? / MEMORY_SHARE;
+                Some(ByteSize(share.clamp(LEAST_MEMORY.0, MOST_MEMORY)))
+            }),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn service(&self, runtime: Handle) -> Result<S3, String> {
         let default = service_s3::Options::default();
         let options = service_s3::Options {
             endpoint: self.endpoint.clone(),
@@ -197,21 +201,20 @@ impl S3Options {
         };
         S3::new(runtime, self.credentials()?, &options).map_err(|error| error.to_string())
     }
+}
 
-    /// Whether a node can use it: the endpoint can be one, and the credentials are there. Nobody is asked but a process like the backend, so that this one
-    /// never has them.
-    pub fn probe(&self) -> Result<(), String> {
-        let told = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        let said = Command::new(PROGRAM)
-            .args([SERVE, &told, PROBE])
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| format!("the backend cannot be started: {error}"))?;
-        match said.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&said.stderr).trim().to_owned()),
-        }
-    }
+/// As whom the node asks: a profile of a file, what a program writes, or, where neither is said, what is in the environment.
+pub(crate) fn credentials(
+    file: Option<&Path>,
+    profile: Option<&str>,
+    command: Option<&Vec<String>>,
+) -> Result<Credentials, String> {
+    let found = match (file, command) {
+        (Some(path), _) => Credentials::file(path, profile),
+        (None, Some(command)) => Ok(Credentials::command(command.clone())),
+        (None, None) => Credentials::environment(|name| env::var(name).ok()),
+    };
+    found.map_err(|error| error.to_string())
 }
 
 /// The least that lets several calls with the largest bodies that come whole be under way.
@@ -221,74 +224,7 @@ const LEAST_MEMORY: ByteSize = ByteSize::mib(32);
 const MEMORY_SHARE: u64 = 8;
 const MOST_MEMORY: u64 = 4 << 30;
 
-/// This very program, whatever has become of its file.
-const PROGRAM: &str = "/proc/self/exe";
-
-/// The last argument of a backend that is to say only whether it could serve.
-const PROBE: &str = "probe";
-
-/// The backend of a node whose S3 this is, with as many connections, and memory that is free, unless the configuration says otherwise.
-pub(crate) fn start(options: &S3Options, connections: usize, metrics: &Metrics) -> io::Result<Backend> {
-    let options = S3Options {
-        connections: Some(options.connections.unwrap_or(connections)),
-        memory: options.memory.or_else(|| {
-            let share = free_memory()? / MEMORY_SHARE;
-            Some(ByteSize(share.clamp(LEAST_MEMORY.0, MOST_MEMORY)))
-        }),
-        ..options.clone()
-    };
-    let told = serde_json::to_string(&options).map_err(io::Error::other)?;
-    let backend = Backend::start(PROGRAM.into(), vec![SERVE.into(), told.into()])?;
-    let starts = backend.starts();
-    metrics.add_source(move |page| {
-        let help = "Times that the backend was started: once, and again whenever it ended.";
-        let family = page.family(Kind::Counter, "millpond_backend_starts_total", help);
-        family.sample(&[], starts());
-    });
-    Ok(backend)
-}
-
 /// Objects, as the backend has them. Calls of the node's own wait on this runtime.
 pub(crate) fn service(backend: &Backend, runtime: Handle) -> Proxy {
     backend.service("s3", |grant| !grant.s3.is_empty(), runtime)
-}
-
-/// In the backend's process.
-pub(crate) fn answer(arguments: &[OsString]) -> ExitCode {
-    let is_probe = arguments.get(1).is_some_and(|last| last == PROBE);
-    if !is_probe {
-        let filter = env::var("RUST_LOG").unwrap_or_else(|_| "info,h2=error".to_owned());
-        // What cannot be told there is told by the node, which finds that this process has ended.
-        let _ = telemetry::init(telemetry::Format::Auto, &filter);
-    }
-    match serve(arguments, is_probe) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(reason) if is_probe => {
-            let _ = writeln!(io::stderr(), "{reason}");
-            ExitCode::FAILURE
-        }
-        Err(reason) => {
-            tracing::error!(reason, "the backend cannot serve");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn serve(arguments: &[OsString], is_probe: bool) -> Result<(), String> {
-    let told = arguments
-        .first()
-        .and_then(|told| told.to_str())
-        .unwrap_or_default();
-    let options: S3Options = serde_json::from_str(told).map_err(|error| error.to_string())?;
-    if is_probe {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
-        return options.service(runtime.handle().clone()).map(|_| ());
-    }
-    let control: OwnedFd = dup(io::stdin()).map_err(|error| error.to_string())?;
-    let make = |runtime| {
-        let service = options.service(runtime).map_err(io::Error::other)?;
-        Ok(vec![Arc::new(service) as Arc<dyn Service>])
-    };
-    backend::serve(control, options.limits(), make).map_err(|error| error.to_string())
 }

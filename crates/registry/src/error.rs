@@ -92,7 +92,7 @@ pub enum Error {
     GrantsUnavailable {
         /// The function.
         function: FunctionId,
-        /// Those of `http`, `s3` and `lambda`.
+        /// Those of `http`, `s3`, `aws` and `lambda`.
         services: String,
     },
     /// The manifest has a trigger for objects.
@@ -323,7 +323,7 @@ impl Error {
                     422,
                     "grants-unavailable",
                     format!(
-                        "remove `[[function.{name}.grants.…]]` from the manifest; functions to invoke are for functions with a `handler`; objects for those of the node's own applications alone, where its configuration has `[s3]`"
+                        "remove `[[function.{name}.grants.…]]` from the manifest; functions to invoke are for functions with a `handler`; objects and AWS's services for those of the node's own applications alone, where its configuration has `[s3]` and `[aws]`"
                     ),
                 )
             }

@@ -116,6 +116,11 @@ pub(crate) fn wanted(
             ("http", !function.grants.http.is_empty(), true),
             ("s3", !function.grants.s3.is_empty(), may_have_objects),
             (
+                "aws",
+                !function.grants.aws.is_empty(),
+                may_have_objects && function.handler.is_some(),
+            ),
+            (
                 "lambda",
                 !function.grants.lambda.functions.is_empty(),
                 function.handler.is_some(),

@@ -3,8 +3,8 @@
 
 use crate::Error;
 use contract::{
-    ApplicationId, Claim, Digest, Entry, FunctionId, FunctionRef, Grant, HttpGrant, Limits, Name, Protocol,
-    S3Grant, SecretName, Template, VersionNumber,
+    ApplicationId, AwsGrant, Claim, Digest, Entry, FunctionId, FunctionRef, Grant, HttpGrant, Limits, Name,
+    Protocol, S3Grant, SecretName, Template, VersionNumber,
 };
 use manifest::{CloudEventsTrigger, HttpTrigger, ObjectTrigger, ScheduleTrigger};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -138,6 +138,9 @@ pub struct Settings {
     /// Objects that it may use.
     #[serde(default, rename = "grants.s3", skip_serializing_if = "Vec::is_empty")]
     pub s3: Vec<S3Grant>,
+    /// Operations of AWS's services that it may ask for.
+    #[serde(default, rename = "grants.aws", skip_serializing_if = "Vec::is_empty")]
+    pub aws: Vec<AwsGrant>,
     /// Functions that it may invoke, as the manifest has them.
     #[serde(default, rename = "grants.lambda", skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<FunctionRef>,
@@ -171,6 +174,7 @@ impl Settings {
             headers: headers.collect(),
             clear_text: clear_text.map(|grant| grant.host.clone()).collect(),
             s3: function.objects(),
+            aws: function.operations(),
             functions: function.invoked(),
         }
     }
@@ -191,6 +195,7 @@ impl Settings {
             protocol: self.protocol.clone(),
             http: self.hosts(),
             s3: self.s3.clone(),
+            aws: self.aws.clone(),
             functions: self.invoked(function),
         }
     }

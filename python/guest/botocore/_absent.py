@@ -12,7 +12,13 @@ RESOURCES = ("cloudformation", "cloudwatch", "dynamodb", "ec2", "glacier", "iam"
 class Unreachable(EndpointConnectionError):
     """What is asked of a service to which no way leads."""
 
-    fmt = "{what}: requests to services of AWS other than S3 and Lambda do not reach the network from a Millpond function"
+    fmt = "{what} does not reach the network from a Millpond function: {why}"
+
+
+_WHY = (
+    "services of AWS other than S3 and Lambda are asked by the real boto3, and the function does not bring it. Add boto3 to the function's"
+    " requirements, and what it may ask for to its manifest, as [[function.NAME.grants.aws]]"
+)
 
 
 class Named:
@@ -34,7 +40,7 @@ class Use(Named):
     """A method, an attribute or a collection, as the case may be. What is done with it fails."""
 
     def _fail(self, *_args, **_kwargs):
-        raise Unreachable(what=self._title)
+        raise Unreachable(what=self._title, why=_WHY)
 
     __call__ = __iter__ = __len__ = __getitem__ = __bool__ = __str__ = __format__ = _fail
 

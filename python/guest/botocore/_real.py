@@ -103,20 +103,22 @@ class _Carrier:
         self._service = service
 
     def send(self, request):
-        host = _HOSTS.get(self._service)
-        if host is None:
-            return carried(request)
+        host, service = _HOSTS.get(self._service), self._service
         scheme, _, rest = request.url.partition("://")
         where, slash, target = rest.partition("/")
-        if (scheme, where) != ("http", host):
+        if host and (scheme, where) != ("http", host):
             return self._denied(request, f"{request.url}: a resource that is not reached by its name alone")
         from millpond import backend
 
         fields = {_text(name).lower(): _text(value) for name, value in request.headers.items()}
         body, length = _measured(request.body, fields)
         fields = [field for field in fields.items() if field[0] not in _DROPPED]
+        if host is None:
+            # Where it is, the node knows.
+            service = "aws"
+            fields.append(("x-millpond-service", self._service))
         try:
-            reply = backend.call(self._service, request.method, slash + target, fields, body, length)
+            reply = backend.call(service, request.method, slash + target, fields, body, length)
         except backend.Failed as failure:
             if failure.kind == "denied":
                 return self._denied(request, failure.message)
@@ -131,11 +133,16 @@ class _Carrier:
 
     def _denied(self, request, message):
         """As the service would say it."""
-        headers, document = {"content-type": "application/json", "x-amzn-errortype": "AccessDeniedException"}, {"Message": message}
+        headers = {"content-type": "application/json", "x-amzn-errortype": "AccessDeniedException"}
+        document = {"__type": "AccessDeniedException", "Message": message, "message": message}
         body = json.dumps(document).encode()
         if self._service == "s3":
             headers = {"content-type": "application/xml"}
             body = b"<Error><Code>AccessDenied</Code><Message>%s</Message></Error>" % _shapes.escaped(message).encode()
+        elif _text(request.headers.get("content-type", "")).startswith("application/x-www-form-urlencoded"):
+            headers = {"content-type": "text/xml"}
+            body = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>%s</Message></Error></ErrorResponse>"
+            body %= _shapes.escaped(message).encode()
         made = _modules["botocore.awsrequest"].AWSResponse(request.url, 403, headers, io.BytesIO(body))
         made._content = b"" if request.method == "HEAD" else body
         return made
@@ -210,7 +217,7 @@ def _broken(failure, url):
 
 def carried(request):
     """The answer to a request of the real one's that nobody carries."""
-    raise _absent.Unreachable(what=f"{request.method} {request.url}")
+    raise _absent.Unreachable(what=f"{request.method} {request.url}", why="it is no request of a client")
 
 
 def _unsigned(_self, _request, _region_name=None, _operation_name=None, **_options):

@@ -1,6 +1,7 @@
 //! Bodies on their way: up as hyper takes them, down as a sandbox reads them.
 
 use crate::checksum::{Checksum, Summing};
+use aws::Progress;
 use bytes::{Bytes, BytesMut};
 use contract::{Body, BodyError, BodyStream, Trailers};
 use http_body::{Frame, SizeHint};
@@ -8,19 +9,13 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::Ordering::Relaxed,
     task::{Context, Poll, Waker, ready},
 };
 
 /// What is in one chunk of a body that has a checksum behind it. All but the last are of S3's 8 KiB at least; some servers take
 /// none beyond 16 MiB.
 const CHUNK: u64 = 1 << 20;
-
-/// How many pieces of a body have gone: while they go, nobody waits in vain for a reply.
-pub(crate) type Progress = Arc<AtomicU64>;
 
 /// A request's body, whose length is known.
 pub(crate) struct Outgoing {

@@ -75,8 +75,8 @@ pub enum OptionsError {
     #[error("`{0}` is not the name of a region")]
     Region(String),
     /// No certificate can be checked.
-    #[error("TLS: {0}: install ca-certificates, or set SSL_CERT_FILE")]
-    Trust(String),
+    #[error(transparent)]
+    Trust(#[from] aws::TrustError),
 }
 
 /// Where requests go.

@@ -25,10 +25,7 @@
 mod access;
 mod body;
 mod checksum;
-mod client;
-mod credentials;
 mod delete;
-mod denials;
 mod document;
 mod endpoint;
 mod fields;
@@ -38,13 +35,13 @@ mod sign;
 mod target;
 mod work;
 
-pub use credentials::{Credentials, CredentialsError};
+pub use aws::{Credentials, CredentialsError};
 pub use endpoint::{Addressing, Options, OptionsError, Payload};
 
 use access::{Kind, classify, is_granted, lists};
-use client::Client;
+use aws::{Client, Denials};
+use body::Outgoing;
 use contract::{Body, Call, Calling, FunctionId, Grant, Reply, S3Grant, Service, Session, VersionNumber};
-use denials::Denials;
 use endpoint::Endpoint;
 use fields::{Fields, Unfit};
 use http::{HeaderValue, Method};
@@ -59,7 +56,7 @@ pub struct S3 {
 }
 
 struct Shared {
-    client: Client,
+    client: Client<Outgoing>,
     runtime: Handle,
     credentials: Arc<Credentials>,
     endpoint: Endpoint,
@@ -85,7 +82,7 @@ impl S3 {
         let is_secure = endpoint.is_secure();
         Ok(Self {
             shared: Arc::new(Shared {
-                client: Client::new(options, is_secure)?,
+                client: Client::new(options.connect, options.idle, is_secure)?,
                 runtime,
                 credentials: Arc::new(credentials),
                 signs_bodies: match options.payload {
@@ -98,7 +95,7 @@ impl S3 {
                 patience: options.patience,
                 pause: options.pause,
                 places: Arc::new(Semaphore::new(options.calls.min(Semaphore::MAX_PERMITS))),
-                denials: Denials::default(),
+                denials: Denials::new("S3"),
             }),
         })
     }
@@ -166,7 +163,10 @@ impl Shared {
     ) {
         let bucket = target.bucket.as_deref().unwrap_or_default();
         let key = key.or(target.key.as_deref()).unwrap_or_default();
-        self.denials.log(&self.runtime, function, (action, bucket, key));
+        let (function, version) = function;
+        self.denials.log(&self.runtime, function, || {
+            tracing::warn!(%function, %version, ?action, bucket, ?key, "a call to S3 is not granted");
+        });
     }
 }
 

@@ -152,7 +152,7 @@ fn stamp(time: SystemTime) -> Option<jiff::civil::DateTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::credentials::identity;
+    use aws::identity;
     use std::time::UNIX_EPOCH;
 
     /// That of the S3 API reference, "Examples: Browser-Based Upload using HTTP POST", is of a text with line breaks, which is signed as it is.

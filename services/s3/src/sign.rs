@@ -1,5 +1,6 @@
 //! Signature Version 4, by the rules of S3: a path is signed as it is sent, neither encoded twice nor made plain.
 
+use aws::Identity;
 use aws_credential_types::Credentials;
 use aws_sigv4::{
     http_request::{
@@ -8,7 +9,6 @@ use aws_sigv4::{
     },
     sign::v4,
 };
-use aws_smithy_runtime_api::client::identity::Identity;
 use contract::CallError;
 use http::{HeaderMap, HeaderValue};
 use std::time::{Duration, SystemTime};
@@ -133,7 +133,8 @@ fn settings() -> SigningSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{checksum::sha256_hex, credentials::identity};
+    use crate::checksum::sha256_hex;
+    use aws::identity;
     use std::time::UNIX_EPOCH;
 
     /// The examples of "Signature Calculations for the Authorization Header" and "Authenticating Requests: Using Query

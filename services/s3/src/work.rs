@@ -120,10 +120,8 @@ impl Shared {
         *request.uri_mut() = url.parse().map_err(|_| Refusal::target())?;
         *request.headers_mut() = std::mem::take(&mut asked.fields.sent);
         signer.sign(&mut request, &content)?;
-        let response = self
-            .client
-            .send(request, asked.patience.unwrap_or(self.patience))
-            .await?;
+        let progress = request.body().progress();
+        let response = self.client.send(request, &progress, patience).await?;
         self.reply(asked, response, grants, deletion, place).await
     }
 

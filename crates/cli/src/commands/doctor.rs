@@ -4,7 +4,7 @@ use crate::{
     probe::{self, Finding, State},
 };
 use clap::Args;
-use node::{Config, HostCompiler, Overrides};
+use node::{AwsOptions, Config, HostCompiler, Overrides};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -27,6 +27,7 @@ impl Doctor {
         findings.push(processes());
         findings.push(tls(&config));
         findings.push(objects(&config));
+        findings.extend(config.aws.as_ref().map(operations));
         output.answer(&json!(findings), || report(&findings))?;
         let broken: Vec<&str> = findings
             .iter()
@@ -133,6 +134,26 @@ fn objects(config: &Config) -> Finding {
         None => format!("of AWS, in {}", s3.region),
     };
     match s3.probe() {
+        Ok(()) => finding(State::Ok, place),
+        Err(reason) => finding(State::Missing, format!("{place}: {reason}")),
+    }
+}
+
+/// Where AWS's other services are, and whether there are keys for them. Nobody is asked there.
+fn operations(aws: &AwsOptions) -> Finding {
+    let finding = |state, found| Finding {
+        capability: "AWS",
+        state,
+        found,
+        needed_for: "functions with `grants.aws`",
+        remedy: "mend [aws] of the configuration, or what it names".to_owned(),
+        required: state == State::Missing,
+    };
+    let place = match &aws.endpoint {
+        Some(endpoint) => format!("at {endpoint}"),
+        None => "AWS's own".to_owned(),
+    };
+    match aws.probe() {
         Ok(()) => finding(State::Ok, place),
         Err(reason) => finding(State::Missing, format!("{place}: {reason}")),
     }

@@ -1,4 +1,4 @@
-//! As whom the node asks S3. Keys stay here: they are in no error, no log and no `Debug`, and memory that held them is wiped.
+//! As whom the node asks. Keys stay here: they are in no error, no log and no `Debug`, and memory that held them is wiped.
 
 mod command;
 mod file;
@@ -22,7 +22,7 @@ const READ_AGAIN: Duration = Duration::from_secs(60);
 /// How long a renewal that failed is not tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
-/// As whom the node asks S3.
+/// As whom the node asks AWS's services.
 pub struct Credentials {
     source: Source,
     held: std::sync::Mutex<Held>,
@@ -182,7 +182,10 @@ impl Credentials {
     }
 
     /// Who signs now; nobody if that is what was wanted.
-    pub(crate) async fn identity(self: &Arc<Self>) -> Result<Option<Identity>, CallError> {
+    ///
+    /// # Errors
+    /// There should be somebody, and is not.
+    pub async fn identity(self: &Arc<Self>) -> Result<Option<Identity>, CallError> {
         let held = self.held();
         match self.due(&held, SystemTime::now()) {
             Due::No => return Ok(held.identity),
@@ -212,7 +215,7 @@ impl Credentials {
         let held = self.held();
         match self.due(&held, SystemTime::now()) {
             Due::No | Due::Soon => Ok(held.identity),
-            _ => Err(CallError::Broken("the node has no credentials for S3".to_owned())),
+            _ => Err(CallError::Broken("the node has no credentials for it".to_owned())),
         }
     }
 
@@ -262,7 +265,7 @@ impl Credentials {
             Ok(found) => *held = found.held(),
             Err(error) => {
                 held.tried = Some(Instant::now());
-                tracing::warn!(%error, "credentials for S3 are not renewed");
+                tracing::warn!(%error, "credentials are not renewed");
             }
         }
     }
@@ -282,10 +285,9 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Keys as they are, for tests of what signs with them.
-#[cfg(test)]
-pub(crate) fn identity(key: &str, secret: &str, token: Option<&str>, ends: Option<SystemTime>) -> Identity {
-    Keys::new(key, secret, token.map(str::to_owned), ends, "test").into()
+/// These keys, as they are.
+pub fn identity(key: &str, secret: &str, token: Option<&str>, ends: Option<SystemTime>) -> Identity {
+    Keys::new(key, secret, token.map(str::to_owned), ends, "millpond").into()
 }
 
 #[cfg(test)]

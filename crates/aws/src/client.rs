@@ -1,9 +1,5 @@
-//! The connections to S3, and what went wrong with one in the contract's words.
+//! Connections, and what went wrong with one in the contract's words.
 
-use crate::{
-    body::Outgoing,
-    endpoint::{Options, OptionsError},
-};
 use contract::{BodyError, CallError};
 use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
@@ -12,24 +8,46 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use std::{error::Error, io, sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    error::Error,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 use tokio::time;
 
-/// How long an idle connection is kept: S3 ends it itself soon after.
+/// How long an idle connection is kept: services end it themselves soon after.
 const IDLE_TIME: Duration = Duration::from_secs(15);
 
 /// Bytes that are read or written ahead on one connection.
 const AHEAD: usize = 256 << 10;
 
-/// The pool.
-pub(crate) struct Client(legacy::Client<HttpsConnector<HttpConnector>, Outgoing>);
+/// How much of a request's body has gone, as whoever gives it counts.
+pub type Progress = Arc<AtomicU64>;
 
-impl Client {
-    pub(crate) fn new(options: &Options, is_secure: bool) -> Result<Self, OptionsError> {
+/// No certificate can be checked.
+#[derive(Debug, thiserror::Error)]
+#[error("TLS: {0}: install ca-certificates, or set SSL_CERT_FILE")]
+pub struct TrustError(String);
+
+/// A pool of connections, for requests with bodies of one kind.
+pub struct Client<B>(legacy::Client<HttpsConnector<HttpConnector>, B>);
+
+impl<B> Client<B>
+where
+    B: http_body::Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// A connection may take so long to come, and so many idle ones are kept for each host. What is not `secure` goes by `http` alone.
+    pub fn new(connect: Duration, idle: usize, is_secure: bool) -> Result<Self, TrustError> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(options.connect));
+        connector.set_connect_timeout(Some(connect));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(trust(is_secure)?)
             .https_or_http()
@@ -37,7 +55,7 @@ impl Client {
             .wrap_connector(connector);
         // A request of which nothing has gone when its connection ends is sent again on another.
         let client = legacy::Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(options.idle)
+            .pool_max_idle_per_host(idle)
             .pool_idle_timeout(IDLE_TIME)
             .pool_timer(TokioTimer::new())
             .retry_canceled_requests(true)
@@ -47,12 +65,15 @@ impl Client {
     }
 
     /// Sends a request, and waits for the beginning of a reply as long as that: anew whenever a piece of the body has gone.
-    pub(crate) async fn send(
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn send(
         &self,
-        request: http::Request<Outgoing>,
+        request: http::Request<B>,
+        progress: &AtomicU64,
         patience: Duration,
     ) -> Result<http::Response<Incoming>, CallError> {
-        let progress = request.body().progress();
         let mut sent = std::pin::pin!(self.0.request(request));
         let mut gone = progress.load(Relaxed);
         loop {
@@ -66,14 +87,14 @@ impl Client {
 }
 
 /// The roots that this machine trusts; none where they are not needed.
-fn trust(is_secure: bool) -> Result<ClientConfig, OptionsError> {
+fn trust(is_secure: bool) -> Result<ClientConfig, TrustError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| OptionsError::Trust(error.to_string()))?;
+        .map_err(|error| TrustError(error.to_string()))?;
     let builder = match is_secure {
         true => builder
             .with_native_roots()
-            .map_err(|error| OptionsError::Trust(error.to_string()))?,
+            .map_err(|error| TrustError(error.to_string()))?,
         false => builder.with_root_certificates(RootCertStore::empty()),
     };
     Ok(builder.with_no_client_auth())

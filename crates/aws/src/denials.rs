@@ -1,6 +1,6 @@
 //! What was denied, for the operator, who may have meant to grant it: as many lines of each function as can be read, and how many there were more.
 
-use contract::{FunctionId, VersionNumber};
+use contract::FunctionId;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,10 +15,21 @@ const LINES: u64 = 10;
 const TIME: Duration = Duration::from_secs(60);
 
 /// Functions with a denial of late, and how many each had.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Denials(Arc<Mutex<HashMap<FunctionId, u64>>>);
+#[derive(Clone, Debug)]
+pub struct Denials {
+    service: &'static str,
+    counts: Arc<Mutex<HashMap<FunctionId, u64>>>,
+}
 
 impl Denials {
+    /// Of calls to this service.
+    pub fn new(service: &'static str) -> Self {
+        Self {
+            service,
+            counts: Arc::default(),
+        }
+    }
+
     /// Another one: whether it has a line, and whether it is the first for a while.
     fn count(&self, function: &FunctionId) -> (bool, bool) {
         let mut counts = self.lock();
@@ -34,19 +45,14 @@ impl Denials {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<FunctionId, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has it in the log, or in the count at the end of its time, which is told on this runtime.
-    pub(crate) fn log(
-        &self,
-        runtime: &Handle,
-        (function, version): (&FunctionId, VersionNumber),
-        (action, bucket, key): (&str, &str, &str),
-    ) {
+    /// Has it in the log, as `line` writes it, or in the count at the end of its time, which is told on this runtime.
+    pub fn log(&self, runtime: &Handle, function: &FunctionId, line: impl FnOnce()) {
         let (has_line, is_first) = self.count(function);
         if has_line {
-            tracing::warn!(%function, %version, ?action, bucket, ?key, "a call to S3 is not granted");
+            line();
         }
         if is_first {
             let (denials, function) = (self.clone(), function.clone());
@@ -54,7 +60,8 @@ impl Denials {
                 time::sleep(TIME).await;
                 let more = denials.end(&function);
                 if more > 0 {
-                    tracing::warn!(%function, more, "calls to S3 were not granted, too many for a line each");
+                    let service = denials.service;
+                    tracing::warn!(%function, more, "calls to {service} were not granted, too many for a line each");
                 }
             });
         }
@@ -67,7 +74,7 @@ mod tests {
 
     #[test]
     fn each_function_has_so_many_lines_and_then_a_count() {
-        let (denials, one, other) = (Denials::default(), "a.f".parse().unwrap(), "a.g".parse().unwrap());
+        let (denials, one, other) = (Denials::new("S3"), "a.f".parse().unwrap(), "a.g".parse().unwrap());
         let counted: Vec<_> = (0..LINES + 5).map(|_| denials.count(&one)).collect();
         let lines = counted.iter().filter(|(has_line, _)| *has_line).count();
         let firsts = counted.iter().filter(|(_, is_first)| *is_first).count();

@@ -1,0 +1,197 @@
+"""Services of AWS beside S3 and Lambda: a function's own boto3, whose requests the backend signs. The services here check signatures as AWS does."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
+
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from harness import GUESTS
+from test_boto3 import brought
+
+KEY, SECRET, TOKEN = "AKIDOFTHEPOND", "s3cr3t/of+the/pond/0123456789", "a-session's-token"
+
+CODE = """
+import boto3, os
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+config = Config(region_name="eu-west-1", retries={"max_attempts": 0})
+dynamodb, sns, sts = (boto3.client(name, config=config) for name in ("dynamodb", "sns", "sts"))
+orders = boto3.resource("dynamodb", config=config).Table("orders")
+here = {"Id": {"S": "1"}}
+
+DO = {
+    "put": lambda: orders.put_item(Item={"Id": "1", "text": "a table's item"}) and None,
+    "get": lambda: orders.get_item(Key={"Id": "1"})["Item"],
+    "get of another": lambda: dynamodb.get_item(TableName="bills", Key=here),
+    "get of both": lambda: dynamodb.batch_get_item(RequestItems={"orders": {"Keys": [here]}, "bills": {"Keys": [here]}}),
+    "get of an account's": lambda: dynamodb.get_item(TableName="arn:aws:dynamodb:eu-west-1:999999999999:table/orders", Key=here),
+    "delete": lambda: orders.delete_item(Key={"Id": "1"}),
+    "list": lambda: dynamodb.list_tables(),
+    "publish": lambda: sns.publish(TopicArn="arn:aws:sns:eu-west-1:123456789012:news", Message="<m> & more")["MessageId"],
+    "publish elsewhere": lambda: sns.publish(TopicArn="arn:aws:sns:eu-west-1:123456789012:other", Message="m"),
+    "text": lambda: sns.publish(PhoneNumber="+15550100", Message="m"),
+    "who": lambda: sts.get_caller_identity(),
+    "none": lambda: dynamodb.describe_table(TableName="none"),
+    "environment": lambda: dict(os.environ),
+}
+
+
+def handler(event, context):
+    try:
+        return DO[event["do"]]()
+    except ClientError as error:
+        return [error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]]
+"""
+
+
+class Services(ThreadingHTTPServer):
+    """Tables and a topic. A request whose signature is not that of its bytes is refused, and kept as wrong."""
+
+    def __init__(self):
+        self.items, self.published, self.asked, self.wrong = {}, [], [], []
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.thread = threading.Thread(target=self.serve_forever)
+        self.thread.start()
+        self.endpoint = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def close(self):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+
+class Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        scope = self.headers["authorization"].partition("Credential=")[2].partition(",")[0].split("/")
+        request = AWSRequest("POST", f"http://{self.headers['host']}{self.path}", headers={}, data=body)
+        signed = self.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+        for name in signed:
+            request.headers[name] = self.headers[name]
+        auth = SigV4Auth(Credentials(KEY, SECRET, TOKEN), scope[3], scope[2])
+        request.context["timestamp"] = self.headers["x-amz-date"]
+        signature = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
+        self.server.asked.append((scope[3], self.headers.get("x-amz-target"), sorted(self.headers)))
+        is_right = self.headers["authorization"].endswith(f"Signature={signature}") and self.headers["x-amz-security-token"] == TOKEN
+        if not is_right or scope[0] != KEY or scope[2] != "eu-west-1" or "host" not in signed:
+            self.server.wrong.append(dict(self.headers))
+            return self.answer(403, {"__type": "InvalidSignatureException", "message": "it is not"})
+        if scope[3] == "dynamodb":
+            asked = json.loads(body)
+            match self.headers["x-amz-target"]:
+                case "DynamoDB_20120810.PutItem":
+                    self.server.items[asked["Item"]["Id"]["S"]] = asked["Item"]
+                    return self.answer(200, {})
+                case "DynamoDB_20120810.GetItem":
+                    return self.answer(200, {"Item": self.server.items[asked["Key"]["Id"]["S"]]})
+                case _:
+                    return self.answer(400, {"__type": "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException", "message": "none"})
+        self.server.published.append({name: values[0] for name, values in parse_qs(body.decode()).items()})
+        self.answer(200, b"<PublishResponse><PublishResult><MessageId>1</MessageId></PublishResult></PublishResponse>")
+
+    def answer(self, status, document):
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("content-type", "text/xml" if isinstance(document, bytes) else "application/x-amz-json-1.0")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def services():
+    services = Services()
+    yield services
+    services.close()
+
+
+GRANTS = [
+    {"service": "dynamodb", "actions": ["GetItem", "PutItem", "Batch*"], "resources": ["orders"]},
+    {"service": "dynamodb", "actions": ["DescribeTable"], "resources": ["*"]},
+    {"service": "sns", "actions": ["Publish"], "resources": ["arn:aws:sns:*:123456789012:news"]},
+]
+
+
+@pytest.fixture(scope="module")
+def node(services, tmp_path_factory):
+    from conftest import end, running
+    from harness import Node
+
+    folder = tmp_path_factory.mktemp("aws")
+    keys = folder / "keys"
+    keys.write_text(f"[pond]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\naws_session_token = {TOKEN}\n")
+    keys.chmod(0o600)
+    config = f'[aws]\nendpoint = "{services.endpoint}"\nregion = "eu-west-1"\ncredentials_file = "{keys}"\nprofile = "pond"\n'
+    node = Node(folder, config=config)
+    running.append(node)
+    node.start()
+    if "process" not in node.control("GET", "/v1/node").document["engines"]:
+        pytest.skip("the engine process is not here: `millpond doctor` says why")
+    yield node
+    end(node)
+
+
+@pytest.fixture(scope="module")
+def app(node):
+    code = brought(code=CODE, models=("dynamodb", "sns", "sts"))
+    settings = {"handler": "app.handler", "memory": "512MiB", "timeout": "60s"}
+    return node.deploy("aws", {"f": (code, settings | {"grants": {"aws": GRANTS}}), "bare": (code, settings)})
+
+
+@pytest.fixture
+def do(app):
+    def do(what, function="f"):
+        answer = app.call(function, json.dumps({"do": what}).encode())
+        assert answer.status == 200, answer.body[:2000]
+        return answer.document
+
+    return do
+
+
+@pytest.mark.limit(300)
+def test_what_is_granted_is_signed_and_sent(do, services):
+    assert do("put") is None and services.items["1"]["text"] == {"S": "a table's item"}
+    assert do("get") == {"Id": "1", "text": "a table's item"}
+    assert do("publish") == "1" and services.published[-1]["Message"] == "<m> & more"
+    assert do("none") == ["ResourceNotFoundException", 400], "a service's errors are its own"
+    assert not services.wrong and {asked[0] for asked in services.asked} == {"dynamodb", "sns"}
+
+
+@pytest.mark.limit(300)
+def test_what_is_not_granted_is_not_sent(do, services):
+    before = len(services.asked)
+    for what in ("get of another", "get of both", "get of an account's", "delete", "list"):
+        assert do(what) == ["AccessDeniedException", 400], what
+    for what in ("publish elsewhere", "text"):
+        assert do(what) == ["AccessDenied", 403], what
+    for what in ("put", "who"):
+        assert do(what, "bare")[0].startswith("AccessDenied"), what
+    assert do("who")[0].startswith("AccessDenied"), "nothing gives credentials"
+    assert len(services.asked) == before
+
+
+@pytest.mark.limit(300)
+def test_no_key_is_with_the_function(do):
+    said = json.dumps(do("environment"))
+    assert not any(secret in said for secret in (KEY, SECRET, TOKEN))
+
+
+def test_a_manifest_names_services_that_are_known(node):
+    ping = (GUESTS / "ping.wasm").read_bytes()
+    for service, told in (("sts", "dynamodb"), ("iam", "dynamodb"), ("s3", "grants.s3"), ("nonsense", "dynamodb")):
+        grant = {"service": service, "actions": ["*"], "resources": ["*"]}
+        answer = node.try_deploy("wrong", {"f": (ping, {"grants": {"aws": [grant]}})})
+        problem = answer.problem(422, "manifest-invalid")
+        assert told in json.dumps(problem), problem
+    granted = {"grants": {"aws": [{"service": "sqs", "actions": ["*"], "resources": ["*"]}]}}
+    node.try_deploy("wrong", {"f": (ping, granted)}).problem(422, "grants-unavailable")
