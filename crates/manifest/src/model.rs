@@ -292,7 +292,9 @@ pub struct S3Grant {
 #[serde(deny_unknown_fields)]
 pub struct AwsGrant {
     /// The service, as boto3 calls it.
-    #[schemars(extend("enum" = contract::AWS_SERVICES))]
+    #[schemars(regex(
+        pattern = "^(dynamodb|events|firehose|kinesis|kms|logs|secretsmanager|sns|sqs|ssm|stepfunctions)$"
+    ))]
     pub service: String,
     /// Its operations, by their names in its API. At least one; `*` stands for any text.
     #[schemars(length(min = 1), extend("examples" = [["GetItem", "PutItem"]]))]
