@@ -12,7 +12,7 @@ RESOURCES = ("cloudformation", "cloudwatch", "dynamodb", "ec2", "glacier", "iam"
 class Unreachable(EndpointConnectionError):
     """What is asked of a service to which no way leads."""
 
-    fmt = "{what} does not reach the network from a Millpond function: {why}"
+    fmt = "{what}: this does not reach the network from a Millpond function: {why}"
 
 
 _WHY = (
