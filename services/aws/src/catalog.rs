@@ -3,9 +3,16 @@
 //! A request of AWS's JSON protocols says its operation in `x-amz-target`, one of the query protocol in its form
 //! (<https://smithy.io/2.0/aws/protocols/index.html>). What it is about stands in members that differ by service; an operation in which none of those stands
 //! is about all that there is. So what is not in this table is granted by `*` alone.
+//!
+//! A sandbox chooses the bytes, and the service reads them by itself: whatever two readers could understand differently is not understood here. So the
+//! protocol has to be one of the service's, its `content-type` that protocol's, the operation's prefix that service's, and a name may stand once in an object or a form.
 
-use serde_json::Value;
-use std::collections::BTreeSet;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value};
+use std::{collections::BTreeSet, fmt};
 
 /// A service.
 #[derive(Debug)]
@@ -16,6 +23,10 @@ pub(crate) struct Known {
     pub(crate) host: &'static str,
     /// What its requests are signed for.
     pub(crate) signing: &'static str,
+    /// What stands before an operation's name in `x-amz-target`, if the service speaks a JSON protocol.
+    target: Option<&'static str>,
+    /// Which `Version` stands in its forms, if it speaks the query protocol.
+    version: Option<&'static str>,
     /// Where its requests say what they are about: members, `[]` for each item, `{}` for each key, `*` for each value.
     members: &'static [&'static str],
 }
@@ -25,6 +36,8 @@ const SERVICES: &[Known] = &[
         name: "dynamodb",
         host: "dynamodb",
         signing: "dynamodb",
+        target: Some("DynamoDB_20120810"),
+        version: None,
         members: &[
             "TableName",
             "TableArn",
@@ -45,24 +58,32 @@ const SERVICES: &[Known] = &[
         name: "events",
         host: "events",
         signing: "events",
+        target: Some("AWSEvents"),
+        version: None,
         members: &["Entries.[].EventBusName", "EventBusName", "Name", "Rule"],
     },
     Known {
         name: "firehose",
         host: "firehose",
         signing: "firehose",
+        target: Some("Firehose_20150804"),
+        version: None,
         members: &["DeliveryStreamName", "DeliveryStreamARN"],
     },
     Known {
         name: "kinesis",
         host: "kinesis",
         signing: "kinesis",
+        target: Some("Kinesis_20131202"),
+        version: None,
         members: &["StreamName", "StreamARN", "ConsumerARN", "ResourceARN"],
     },
     Known {
         name: "kms",
         host: "kms",
         signing: "kms",
+        target: Some("TrentService"),
+        version: None,
         members: &[
             "KeyId",
             "SourceKeyId",
@@ -75,6 +96,8 @@ const SERVICES: &[Known] = &[
         name: "logs",
         host: "logs",
         signing: "logs",
+        target: Some("Logs_20140328"),
+        version: None,
         members: &[
             "logGroupName",
             "logGroupNames.[]",
@@ -87,12 +110,16 @@ const SERVICES: &[Known] = &[
         name: "secretsmanager",
         host: "secretsmanager",
         signing: "secretsmanager",
+        target: Some("secretsmanager"),
+        version: None,
         members: &["SecretId", "SecretIdList.[]", "Name"],
     },
     Known {
         name: "sns",
         host: "sns",
         signing: "sns",
+        target: None,
+        version: Some("2010-03-31"),
         members: &[
             "TopicArn",
             "TargetArn",
@@ -107,18 +134,24 @@ const SERVICES: &[Known] = &[
         name: "sqs",
         host: "sqs",
         signing: "sqs",
+        target: Some("AmazonSQS"),
+        version: Some("2012-11-05"),
         members: &["QueueUrl", "QueueName", "SourceArn", "DestinationArn"],
     },
     Known {
         name: "ssm",
         host: "ssm",
         signing: "ssm",
+        target: Some("AmazonSSM"),
+        version: None,
         members: &["Name", "Names.[]", "Path", "ResourceId"],
     },
     Known {
         name: "stepfunctions",
         host: "states",
         signing: "states",
+        target: Some("AWSStepFunctions"),
+        version: None,
         members: &[
             "stateMachineArn",
             "executionArn",
@@ -155,47 +188,119 @@ pub(crate) enum Form {
 }
 
 impl Known {
-    /// What a request asks, by its `x-amz-target` and its body; `None` if it is in another form.
-    pub(crate) fn question(&self, target: Option<&str>, body: &[u8]) -> Option<Question> {
+    /// What a request asks, by its `x-amz-target`, its `content-type` and its body; `None` if it is in a form that the service might read otherwise.
+    pub(crate) fn question(&self, target: Option<&str>, kind: &str, body: &[u8]) -> Option<Question> {
         match target {
-            Some(target) => {
-                let (_, action) = target.rsplit_once('.')?;
-                let document: Value = match body {
-                    b"" => Value::Null,
-                    body => serde_json::from_slice(body).ok()?,
-                };
-                let mut resources = BTreeSet::new();
-                for member in self.members {
-                    let path: Vec<_> = member.split('.').collect();
-                    collect(&document, &path, false, &mut resources)?;
-                }
-                Some(Question {
-                    action: action.to_owned(),
-                    resources,
-                    form: Form::Json,
-                })
+            Some(target) if matches!(kind, "application/x-amz-json-1.0" | "application/x-amz-json-1.1") => {
+                self.of_json(target, body)
             }
-            None => {
-                let (mut action, mut resources) = (None, BTreeSet::new());
-                let mut seen = BTreeSet::new();
-                for (name, value) in form_urlencoded::parse(body) {
-                    // Of two, the service might take the other.
-                    if !seen.insert(name.to_string()) {
-                        return None;
-                    }
-                    if name == "Action" {
-                        action = Some(value.into_owned());
-                    } else if self.members.contains(&&*name) {
-                        resources.insert(value.into_owned());
-                    }
-                }
-                Some(Question {
-                    action: action?,
-                    resources,
-                    form: Form::Xml,
-                })
+            None if kind == FORM || kind.strip_prefix(FORM)?.starts_with(';') => self.of_form(body),
+            _ => None,
+        }
+    }
+
+    fn of_json(&self, target: &str, body: &[u8]) -> Option<Question> {
+        let action = target.strip_prefix(self.target?)?.strip_prefix('.')?;
+        let document = match body {
+            b"" => Value::Null,
+            body => serde_json::from_slice::<Once>(body).ok()?.0,
+        };
+        let mut resources = BTreeSet::new();
+        for member in self.members {
+            let path: Vec<_> = member.split('.').collect();
+            collect(&document, &path, false, &mut resources)?;
+        }
+        Some(Question {
+            action: action.to_owned(),
+            resources,
+            form: Form::Json,
+        })
+    }
+
+    fn of_form(&self, body: &[u8]) -> Option<Question> {
+        let version = self.version?;
+        let (mut action, mut resources) = (None, BTreeSet::new());
+        let mut seen = BTreeSet::new();
+        for (name, value) in form_urlencoded::parse(body) {
+            if !seen.insert(name.to_string()) || (name == "Version" && value != version) {
+                return None;
+            }
+            if name == "Action" {
+                action = Some(value.into_owned());
+            } else if self.members.contains(&&*name) {
+                resources.insert(value.into_owned());
             }
         }
+        Some(Question {
+            action: action?,
+            resources,
+            form: Form::Xml,
+        })
+    }
+}
+
+/// The query protocol's kind of content.
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// A document of JSON in which no object has a name twice.
+struct Once(Value);
+
+impl<'de> Deserialize<'de> for Once {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OnceVisitor)
+    }
+}
+
+struct OnceVisitor;
+
+impl<'de> Visitor<'de> for OnceVisitor {
+    type Value = Once;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON in which no object has a name twice")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Once, E> {
+        Ok(Once(value.into()))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Once, E> {
+        Ok(Once(Value::Null))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Once, A::Error> {
+        let mut all = Vec::new();
+        while let Some(Once(item)) = items.next_element()? {
+            all.push(item);
+        }
+        Ok(Once(all.into()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Once, A::Error> {
+        let mut all = Map::new();
+        while let Some((name, Once(member))) = members.next_entry::<String, _>()? {
+            if all.contains_key(&name) {
+                return Err(A::Error::custom(format!("`{name}` is there twice")));
+            }
+            all.insert(name, member);
+        }
+        Ok(Once(all.into()))
     }
 }
 
@@ -261,7 +366,7 @@ mod tests {
     use super::*;
 
     fn json(service: &str, target: &str, body: &str) -> Option<(String, Vec<String>)> {
-        let question = known(service).unwrap().question(Some(target), body.as_bytes())?;
+        let question = known(service).unwrap().question(Some(target), "application/x-amz-json-1.0", body.as_bytes())?;
         assert_eq!(question.form, Form::Json);
         Some((question.action, question.resources.into_iter().collect()))
     }
@@ -332,7 +437,25 @@ mod tests {
         }
         for (target, body) in [
             ("GetItem", "{}"),
+            ("DynamoDB_20120810GetItem", "{}"),
+            ("AmazonSQS.SendMessage", "{}"),
             ("DynamoDB_20120810.GetItem", "no JSON"),
+            (
+                "DynamoDB_20120810.GetItem",
+                r#"{"TableName":"orders","TableName":"bills"}"#,
+            ),
+            (
+                "DynamoDB_20120810.GetItem",
+                r#"{"TableName":"orders","Table\u004eame":"bills"}"#,
+            ),
+            (
+                "DynamoDB_20120810.TransactWriteItems",
+                r#"{"TransactItems":[{"Put":{"TableName":"a"},"Put":{"TableName":"b"}}]}"#,
+            ),
+            (
+                "DynamoDB_20120810.TransactWriteItems",
+                r#"{"TransactItems":[{"Put":{"TableName":"a","TableName":"b"}}]}"#,
+            ),
             ("DynamoDB_20120810.GetItem", r#"{"TableName":["orders"]}"#),
             ("DynamoDB_20120810.GetItem", "[]"),
             ("DynamoDB_20120810.BatchGetItem", r#"{"RequestItems":[]}"#),
@@ -344,7 +467,7 @@ mod tests {
 
     #[test]
     fn what_a_form_is_about() {
-        let ask = |body: &str| known("sns").unwrap().question(None, body.as_bytes());
+        let ask = |body: &str| known("sns").unwrap().question(None, FORM, body.as_bytes());
         let asked =
             ask("Action=Publish&Version=2010-03-31&TopicArn=arn%3Aaws%3Asns%3Ar%3A1%3At&Message=m").unwrap();
         assert_eq!((asked.action.as_str(), asked.form), ("Publish", Form::Xml));
@@ -355,6 +478,52 @@ mod tests {
         assert_eq!(ask("Message=m"), None);
         assert_eq!(ask("Action=Publish&TopicArn=a&TopicArn=b"), None);
         assert_eq!(ask("Action=Publish&Action=CreateTopic"), None);
+        assert_eq!(ask("Action=CreateQueue&Version=2012-11-05"), None);
+    }
+
+    #[test]
+    fn a_request_is_in_a_protocol_of_its_service() {
+        let of = |service: &str, target: Option<&str>, kind: &str, body: &str| {
+            known(service).unwrap().question(target, kind, body.as_bytes())
+        };
+        let json = "application/x-amz-json-1.0";
+        let target = Some("AmazonSQS.SendMessage");
+        // SQS speaks both: read as a form, this body is to delete a queue.
+        let both = r#"{"QueueUrl":"https://h/1/q","x":"&Action=DeleteQueue&QueueUrl=https://h/1/r&y="}"#;
+        assert!(of("sqs", target, json, both).is_some());
+        for kind in ["", FORM, "application/json", "application/cbor", "text/plain"] {
+            assert_eq!(of("sqs", target, kind, both), None, "{kind}");
+        }
+        let form = "Action=SendMessage&QueueUrl=https://h/1/q";
+        assert!(of("sqs", None, FORM, form).is_some());
+        assert!(of("sqs", None, "application/x-www-form-urlencoded; charset=utf-8", form).is_some());
+        for kind in ["", json, "application/x-www-form-urlencodedx"] {
+            assert_eq!(of("sqs", None, kind, form), None, "{kind}");
+        }
+        assert_eq!(
+            of("dynamodb", None, FORM, "Action=GetItem&TableName=orders"),
+            None
+        );
+        assert_eq!(of("sns", Some("SNS.Publish"), json, "{}"), None);
+    }
+
+    #[test]
+    fn documents_are_read_as_serde_json_reads_them() {
+        for text in [
+            "null",
+            "true",
+            "-3",
+            "18446744073709551615",
+            "1.5e300",
+            r#""\u00e9\n""#,
+            r#"[1,[],{},{"a":{"b":[null]}},"x"]"#,
+            r#"{"Key":{"id":{"S":"1"},"Id":{"N":"2"}}}"#,
+        ] {
+            let plain: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::from_str::<Once>(text).unwrap().0, plain, "{text}");
+        }
+        // Nor does a deep one end the process.
+        assert!(serde_json::from_str::<Once>(&"[".repeat(100_000)).is_err());
     }
 
     #[test]

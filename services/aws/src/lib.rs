@@ -229,12 +229,14 @@ impl Shared {
                 "requests to this service: the node signs none".to_owned(),
             ));
         };
-        let target = fields
-            .get("x-amz-target")
-            .map(|target| target.to_str().unwrap_or_default());
+        let said = |name| {
+            let value = fields.get(name);
+            value.map(|value: &HeaderValue| value.to_str().unwrap_or_default())
+        };
+        let (target, kind) = (said("x-amz-target"), said("content-type").unwrap_or_default());
         let body = within(patience, "the request's body", gathered(call.body)).await?;
         let is_plain = call.operation == "POST" && call.target == "/";
-        let question = is_plain.then(|| service.question(target, &body)).flatten();
+        let question = is_plain.then(|| service.question(target, kind, &body)).flatten();
         let Some(question) = question else {
             return Err(CallError::Denied(format!(
                 "what cannot be understood: a request to {} in another form than AWS's JSON or query protocol",

@@ -48,8 +48,13 @@ fn grant(service: &str, actions: &[&str], resources: &[&str]) -> AwsGrant {
 }
 
 fn call(service: &'static str, fields: &[(&'static str, &'static str)], body: &'static str) -> Call {
-    let named = ("x-millpond-service", service);
-    let fields = fields.iter().chain([&named]);
+    let is_json = fields.iter().any(|(name, _)| *name == "x-amz-target");
+    let kind = match is_json {
+        true => "application/x-amz-json-1.0",
+        false => "application/x-www-form-urlencoded; charset=utf-8",
+    };
+    let more = [("x-millpond-service", service), ("content-type", kind)];
+    let fields = fields.iter().chain(&more);
     Call {
         operation: "POST".to_owned(),
         target: "/".to_owned(),
@@ -76,7 +81,6 @@ fn what_is_granted_goes_out_signed_and_with_no_other_field() {
         "dynamodb",
         &[
             target("DynamoDB_20120810.GetItem"),
-            ("content-type", "application/x-amz-json-1.0"),
             ("authorization", "AWS4-HMAC-SHA256 of another's"),
             ("x-amz-security-token", "another's"),
             ("host", "elsewhere"),
@@ -160,9 +164,19 @@ fn what_is_not_granted_is_answered_here() {
     elsewhere.target = "/?Action=PutItem".to_owned();
     let mut get = json("DynamoDB_20120810.GetItem", ORDERS);
     get.operation = "GET".to_owned();
+    let mut form = json("DynamoDB_20120810.GetItem", ORDERS);
+    form.parameters.retain(|(name, _)| name != "content-type");
+    let kind = ("content-type".into(), Bytes::from("application/x-www-form-urlencoded"));
+    form.parameters.push(kind);
     for asked in [
         elsewhere,
         get,
+        form,
+        json(
+            "DynamoDB_20120810.GetItem",
+            r#"{"TableName":"orders","TableName":"bills"}"#,
+        ),
+        json("DynamoDBStreams_20120810.GetItem", ORDERS),
         json("DynamoDB_20120810.GetItem", "no JSON"),
         json("GetItem", ORDERS),
         call("dynamodb", &[], "TableName=orders"),
