@@ -51,7 +51,9 @@ impl Order for RoundRobin {
 }
 
 /// The higher priority first, then the earlier deadline. A job whose function declares none has the one that a slowdown of
-/// [`Deadline::SLOWDOWN`] would give it: so short work goes before long work, and nobody waits for ever.
+/// [`Deadline::SLOWDOWN`] would give it: so short work goes before long work, and nobody waits for ever. After each turn what is
+/// left of it counts as if it had come then, if that is later: a long job that is late already would else go before all short
+/// ones to its end, and make those late, too.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deadline;
 
@@ -62,7 +64,10 @@ impl Deadline {
 
 impl Order for Deadline {
     fn rank(&self, job: &Job) -> Rank {
-        let usual = || job.arrived.after(length(job).saturating_mul(Self::SLOWDOWN));
+        let usual = || {
+            let whole = job.arrived.after(length(job).saturating_mul(Self::SLOWDOWN));
+            whole.max(job.enqueued.after(left(job).saturating_mul(Self::SLOWDOWN)))
+        };
         Rank {
             urgency: Reverse(job.priority),
             at: job.deadline.unwrap_or_else(usual),

@@ -19,7 +19,7 @@ pub struct Shares<P> {
     tenants: Vec<Tenant<P>>,
     /// Tenants whose jobs can run, by virtual times that may be earlier than theirs are by now.
     ready: BinaryHeap<Reverse<(u64, u32)>>,
-    /// The virtual time of the tenant that had the last turn, at its begin.
+    /// The latest virtual time of a tenant at the begin of its turn.
     now: u64,
     /// The weights of those that have jobs.
     weights: u64,
@@ -85,6 +85,22 @@ impl<P: Policy + Clone> Shares<P> {
         Some(given)
     }
 
+    /// The part of what a core gives that is a tenant's, of 1, if it has work: its weight of those of all that have.
+    fn part(&self, party: Party) -> f32 {
+        let own = u64::from(party.weight.max(1));
+        let known = self.tenants.get(party.index as usize);
+        let all = match known.filter(|tenant| tenant.jobs > 0) {
+            Some(tenant) => self.weights.saturating_sub(tenant.weight.into()) + own,
+            None => self.weights + own,
+        };
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a share needs no more than seven digits"
+        )]
+        let part = own as f32 / all as f32;
+        part
+    }
+
     /// The tenant at the head of the queue, and how far it has come.
     fn first(&mut self) -> Option<(u64, u32)> {
         while let Some(Reverse((noted, index))) = self.ready.peek().copied() {
@@ -111,14 +127,7 @@ fn scaled(ran: Duration, weight: u32) -> u64 {
 
 impl<P: Policy + Clone> Policy for Shares<P> {
     fn admit(&mut self, now: Time, job: &Job, load: &Load) -> Admission {
-        let own = u64::from(job.tenant.weight.max(1));
-        let idle = self.tenant(job.tenant).jobs == 0;
-        let all = if idle { self.weights + own } else { self.weights };
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "a share needs no more than seven digits"
-        )]
-        let share = load.share * own as f32 / all.max(own) as f32;
+        let share = load.share * self.part(job.tenant);
         let load = Load { share, ..*load };
         self.tenant(job.tenant).policy.admit(now, job, &load)
     }
@@ -126,12 +135,15 @@ impl<P: Policy + Clone> Policy for Shares<P> {
     fn put(&mut self, now: Time, job: &Job, ticket: Ticket) {
         let (served, party) = (self.now, job.tenant);
         let tenant = self.tenant(party);
+        let (weight, before) = (party.weight.max(1), tenant.weight);
+        tenant.weight = weight;
         if tenant.jobs == 0 {
-            tenant.weight = party.weight.max(1);
-            let credit = scaled(Self::CREDIT, tenant.weight);
+            let credit = scaled(Self::CREDIT, weight);
             tenant.time = tenant.time.max(served.saturating_sub(credit));
-            let weight = u64::from(tenant.weight);
-            self.weights += weight;
+            self.weights += u64::from(weight);
+        } else if weight != before {
+            // What it has run keeps its price.
+            self.weights = self.weights.saturating_sub(before.into()) + u64::from(weight);
         }
         let tenant = self.tenant(party);
         tenant.jobs += 1;
@@ -146,7 +158,8 @@ impl<P: Policy + Clone> Policy for Shares<P> {
     fn take(&mut self, now: Time) -> Option<Turn> {
         let (time, index) = self.first()?;
         let turn = self.tenants[index as usize].policy.take(now)?;
-        self.now = time;
+        // One that comes back with credit must not give that to the next that does.
+        self.now = self.now.max(time);
         self.jobs -= 1;
         // Behind whom it may not run ahead too far; it may be itself.
         self.ready.pop();
@@ -165,7 +178,7 @@ impl<P: Policy + Clone> Policy for Shares<P> {
     }
 
     fn overdue(&self, now: Time, job: &Job, share: f32) -> Option<Refusal> {
-        self.empty.overdue(now, job, share)
+        self.empty.overdue(now, job, share * self.part(job.tenant))
     }
 
     fn give(&mut self) -> Option<Ticket> {

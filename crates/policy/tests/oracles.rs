@@ -388,6 +388,88 @@ fn a_tenant_that_lies_harms_itself_alone() {
     }
 }
 
+/// Has jobs that never end run in turn for what they are given, from `now` on, until `over` says so of what each has had.
+fn endless(
+    policy: &mut dyn Policy,
+    jobs: &mut [Job],
+    mut now: Time,
+    mut over: impl FnMut(&mut dyn Policy, Time, &[Duration]) -> bool,
+) -> Vec<Duration> {
+    let mut served = vec![Duration::ZERO; jobs.len()];
+    while !over(policy, now, &served) {
+        let turn = policy.take(now).expect("there is always work");
+        let (Ticket::Fresh(n) | Ticket::Begun(n)) = turn.ticket;
+        now = now.after(turn.quantum);
+        let job = &mut jobs[n as usize];
+        policy.charge(now, job, turn.quantum, Stop::Preempted);
+        policy.put(now, job, Ticket::Begun(n));
+        served[n as usize] += turn.quantum;
+    }
+    served
+}
+
+#[test]
+fn who_comes_back_has_its_own_credit_and_no_other() {
+    let credit = micros(10_000);
+    for kind in Kind::ALL {
+        let mut policy = kind.policy(QUANTUM);
+        let mut jobs: Vec<_> = (0..6)
+            .map(|index| job(Time(0), Party { index, weight: 1 }))
+            .collect();
+        policy.put(Time(0), &jobs[0], Ticket::Begun(0));
+        endless(&mut *policy, &mut jobs, Time(0), |_, now, _| now >= at(1_000_000));
+        // The others come one after another, each when the one before it has had a turn.
+        let mut come = 1;
+        let (copies, begun) = (jobs.clone(), at(1_000_000));
+        let served = endless(&mut *policy, &mut jobs, begun, |policy, now, served| {
+            if come < copies.len() && (come == 1 || served[come - 1] > Duration::ZERO) {
+                let n = u32::try_from(come).unwrap();
+                policy.put(now, &copies[come], Ticket::Begun(n));
+                come += 1;
+            }
+            served[0] > QUANTUM
+        });
+        for its in &served[1..] {
+            assert!(*its <= credit + 3 * QUANTUM, "{kind}: {served:?}");
+        }
+    }
+}
+
+#[test]
+fn a_weight_holds_at_once() {
+    let mut policy = Kind::Deadline.policy(QUANTUM);
+    let mut jobs: Vec<_> = [0, 0, 1, 1]
+        .map(|index| job(Time(0), Party { index, weight: 1 }))
+        .into();
+    for (n, job) in (0..).zip(&jobs) {
+        policy.put(Time(0), job, Ticket::Begun(n));
+    }
+    let second = |_: &mut dyn Policy, _: Time, served: &[Duration]| served.iter().sum::<Duration>() >= micros(1_000_000);
+    let of = |served: &[Duration], tenant: usize| served[2 * tenant] + served[2 * tenant + 1];
+    let equal = endless(&mut *policy, &mut jobs, Time(0), second);
+    assert!(of(&equal, 0).abs_diff(of(&equal, 1)) <= 2 * QUANTUM, "{equal:?}");
+    // None of them ever has no work.
+    jobs[2..].iter_mut().for_each(|job| job.tenant.weight = 4);
+    let lighter = endless(&mut *policy, &mut jobs, at(1_000_000), second);
+    assert!(
+        of(&lighter, 1).abs_diff(4 * of(&lighter, 0)) <= 10 * QUANTUM,
+        "{lighter:?}"
+    );
+    // What is admitted counts on it, too.
+    let asked = Job {
+        estimate: micros(1_000),
+        deadline: Some(at(4_000)),
+        ..job(Time(0), Party { index: 0, weight: 1 })
+    };
+    assert!(policy.overdue(Time(0), &asked, 1.0).is_some(), "a fifth of a core is its");
+    let asked = Job {
+        tenant: Party { index: 1, weight: 4 },
+        ..asked
+    };
+    assert_eq!(policy.overdue(Time(0), &asked, 1.0), None);
+    assert!(policy.overdue(Time(0), &asked, 0.25).is_some());
+}
+
 /// Requests that come at random, `load` times as many as a core can serve, of log-normal lengths whose standard deviation is half of their mean.
 fn overload(load: f64, seconds: f64, mean: Duration, deadline: Duration) -> Vec<Arrival> {
     let mut random = StdRng::seed_from_u64(7);

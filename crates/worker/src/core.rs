@@ -350,6 +350,7 @@ impl<F: Front> Core<F> {
             live.waited += now.saturating_duration_since(live.since);
             live.since = now;
             live.job.enqueued = self.queues.time(now);
+            live.job.tenant = live.target.party();
             self.queues.again(slot, &live.job, now);
             self.parked -= 1;
         }

@@ -107,7 +107,9 @@ impl<F: Front> Core<F> {
     }
 
     /// It can run again as soon as its turn has come.
-    fn wait_again(&mut self, live: Live, now: Instant) {
+    fn wait_again(&mut self, mut live: Live, now: Instant) {
+        // What an operator gives its tenant may have changed.
+        live.job.tenant = live.target.party();
         let job = live.job;
         let place = self.live.insert(live);
         self.queues.again(place, &job, now);
