@@ -10,6 +10,7 @@ import datetime
 import io
 import json
 import sys
+import time
 import traceback
 import types
 from urllib.parse import parse_qsl
@@ -68,7 +69,7 @@ class Backend:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return Reply(answer.status, answer.headers[3:], answer._body.getvalue(), answer.length) if self.answers == [answer] else answer
+        return type(answer)(answer.status, answer.headers[3:], answer._body.getvalue(), answer.length) if self.answers == [answer] else answer
 
 
 backend.Failed, backend.Reply = Failed, Reply
@@ -183,10 +184,69 @@ def check_patience_is_what_config_says():
         assert asked.patience == [patience] * 2, (options, asked.patience)
 
 
-def check_what_was_not_safe_is_not_tried_again():
-    s3, asked = answered(Failed("broken", "no"))
-    raises(exceptions.ConnectionClosedError, s3.complete_multipart_upload, Bucket="b", Key="k", UploadId="u")
-    assert len(asked.calls) == 1
+def check_what_may_have_been_done_is_done_again_where_that_does_no_harm():
+    of, upload = {"Bucket": "b", "Key": "k"}, {"Bucket": "b", "Key": "k", "UploadId": "u"}
+    delete = lambda **more: {"Bucket": "b", "Delete": {"Objects": [{"Key": "k", "VersionId": "v"}, {"Key": "l"} | more]}}
+    day = datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)
+    for name, params, is_repeated in (
+        ("get_object", of | {"IfMatch": "e"}, True),
+        ("head_object", of | {"IfNoneMatch": "e"}, True),
+        ("put_object", of | {"Body": b"x"}, True),
+        ("put_object", of | {"Body": b"x", "IfNoneMatch": "*"}, False),
+        ("put_object", of | {"Body": b"x", "IfMatch": "e"}, False),
+        ("put_object", of | {"Body": b"x", "WriteOffsetBytes": 1}, False),
+        ("upload_part", upload | {"PartNumber": 1, "Body": b"x"}, True),
+        ("delete_object", of, True),
+        ("delete_object", of | {"IfMatch": "e"}, False),
+        ("delete_object", of | {"IfMatchSize": 1}, False),
+        ("delete_objects", delete(), True),
+        ("delete_objects", delete(ETag="e"), False),
+        ("delete_objects", delete(LastModifiedTime=day), False),
+        ("copy_object", of | {"CopySource": "b/l"}, True),
+        ("copy_object", of | {"CopySource": "b/l", "CopySourceIfMatch": "e"}, True),
+        ("copy_object", of | {"CopySource": {"Bucket": "b", "Key": "k"}, "CopySourceIfUnmodifiedSince": day}, False),
+        ("copy_object", of | {"CopySource": "b/l", "IfNoneMatch": "*"}, False),
+        ("upload_part_copy", upload | {"PartNumber": 1, "CopySource": "b/k", "CopySourceIfMatch": "e"}, True),
+        ("create_multipart_upload", of, True),
+        ("abort_multipart_upload", upload, True),
+        ("complete_multipart_upload", upload, True),
+        ("complete_multipart_upload", upload | {"IfNoneMatch": "*"}, False),
+        ("restore_object", of, False),
+    ):
+        for kind, error in (
+            ("lost", exceptions.UnansweredError),
+            ("broken", exceptions.ConnectionClosedError),
+            ("timeout", exceptions.ReadTimeoutError),
+        ):
+            s3, asked = answered(Failed(kind, "it has gone"))
+            raised = raises(error, getattr(s3, name), **params)
+            assert len(asked.calls) == (3 if is_repeated else 1), (name, params, kind, len(asked.calls))
+            assert kind != "lost" or str(raised).endswith("It may have been done or not: it has gone."), raised
+        s3, asked = answered(Failed("unavailable", "nobody was asked"))
+        raises(exceptions.EndpointConnectionError, getattr(s3, name), **params)
+        assert len(asked.calls) == 3, (name, params)
+
+
+def check_what_is_gone_was_done():
+    upload = {"Bucket": "b", "Key": "k", "UploadId": "u"}
+    gone, ended = document(404, Code="NoSuchUpload", Message="it is not there"), document(200, ETag='"e-1"', Key="k")
+    for doubt in (Failed("lost", "gone"), Failed("broken", "it ended"), Failed("timeout", "late"), document(500, Code="InternalError", Message="oh")):
+        # Who asks again says so: the backend looks whether the object is there.
+        s3, asked = answered(doubt, ended)
+        assert s3.complete_multipart_upload(**upload)["ETag"] == '"e-1"'
+        assert [call[2].get("x-millpond-repeated") for call in asked.calls] == [None, "1"], asked.calls
+        s3, asked = answered(doubt, gone)
+        told = str(raises(exceptions.UnansweredError, s3.complete_multipart_upload, **upload))
+        assert "NoSuchUpload" in told and len(asked.calls) == 2, told
+        for name, params, code in (("abort_multipart_upload", upload, "NoSuchUpload"), ("delete_bucket", {"Bucket": "b"}, "NoSuchBucket")):
+            s3, asked = answered(doubt, document(404, Code=code, Message="it is not there"))
+            assert getattr(s3, name)(**params)["ResponseMetadata"]["HTTPStatusCode"] == 204 and len(asked.calls) == 2
+    # What was surely not done is not taken for that.
+    for undone in (None, Failed("unavailable", "nobody"), document(503, Code="SlowDown", Message="slow")):
+        for name in ("complete_multipart_upload", "abort_multipart_upload"):
+            s3, asked = answered(*filter(None, [undone]), gone)
+            raises(s3.exceptions.NoSuchUpload, getattr(s3, name), **upload)
+            assert not any("x-millpond-repeated" in call[2] for call in asked.calls)
 
 
 def check_failures_have_botocores_names():
@@ -194,6 +254,7 @@ def check_failures_have_botocores_names():
         "unavailable": exceptions.EndpointConnectionError,
         "timeout": exceptions.ReadTimeoutError,
         "broken": exceptions.ConnectionClosedError,
+        "lost": exceptions.UnansweredError,
         "target": exceptions.HTTPClientError,
     }
     for kind, wanted in kinds.items():
@@ -231,20 +292,24 @@ def check_a_download_goes_on_where_it_broke_off():
 
 
 def check_an_error_after_200():
-    s3, asked = answered(document(200, Code="InternalError", Message="oh"), document(200, ETag='"e"'))
+    s3, asked = answered(document(200, Code="InternalError", Message="oh"))
     error = raises(exceptions.ClientError, s3.complete_multipart_upload, Bucket="b", Key="k", UploadId="u")
-    assert error.response["Error"]["Code"] == "InternalError" and len(asked.calls) == 1
+    assert error.response["Error"]["Code"] == "InternalError" and len(asked.calls) == 3
     s3, asked = answered(document(200, Code="InternalError", Message="oh"), document(200, ETag='"e"'))
     assert s3.copy_object(Bucket="b", Key="k", CopySource="b/a")["CopyObjectResult"] == {"ETag": '"e"'}
     assert [call[2]["x-amz-copy-source"] for call in asked.calls] == ["b/a"] * 2
 
 
 def check_an_upload_that_fails_is_aborted():
-    answers = [document(200, UploadId="u"), document(403, Code="AccessDenied", Message="no")]
-    s3, asked = answered(*answers)
+    answers = lambda: [document(200, UploadId="u"), document(403, Code="AccessDenied", Message="no")]
+    s3, asked = answered(*answers())
     config = boto3.s3.transfer.TransferConfig(multipart_threshold=5 << 20, multipart_chunksize=5 << 20, max_concurrency=2)
     raises(exceptions.ClientError, s3.upload_fileobj, Fileobj=io.BytesIO(bytes(11 << 20)), Bucket="b", Key="k", Config=config)
     assert asked.calls[-1][:2] == ("DELETE", "/b/k?uploadId=u")
+    # What went wrong first is what is told, whatever becomes of the abortion.
+    s3, asked = answered(*answers(), Failed("lost", "gone"), retries={"max_attempts": 0})
+    told = raises(exceptions.ClientError, s3.upload_fileobj, Fileobj=io.BytesIO(bytes(5 << 20)), Bucket="b", Key="k", Config=config)
+    assert "AccessDenied" in str(told)
 
 
 def check_an_answer_that_is_no_document():
@@ -277,7 +342,7 @@ def check_keys_of_customers():
 
 
 class Lost(Reply):
-    breaks = "unavailable"
+    breaks = "lost"
 
 
 def check_an_object_goes_on_when_the_backend_is_lost():
@@ -301,6 +366,11 @@ def check_presigning():
     s3, asked = answered(Reply(body=b"http://signed"))
     assert s3.generate_presigned_url("put_object", Params={"Bucket": "b", "Key": "k", "ContentType": "a/b"}, ExpiresIn=9) == "http://signed"
     assert asked.calls[0][:3] == ("PUT", "/b/k", {"content-type": "a/b", "x-millpond-presign": "9", "x-millpond-document": "json"})
+    s3, asked = answered(Failed("lost", "gone"), Failed("unavailable", "gone"), Reply(body=b"http://signed"))
+    assert s3.generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"}) == "http://signed", "nothing is sent"
+    s3, asked = answered(Failed("lost", "gone"))
+    raises(exceptions.UnansweredError, s3.generate_presigned_post, Bucket="b", Key="k")
+    assert len(asked.calls) == 3
     s3, _ = answered(Reply(403, body=b'{"Code": "AccessDenied", "Message": "Access Denied"}'))
     denied = raises(exceptions.ClientError, s3.generate_presigned_url, ClientMethod="get_object", Params={"Bucket": "b", "Key": "k"})
     assert denied.response["Error"]["Code"] == "AccessDenied"
@@ -555,6 +625,49 @@ def check_what_it_asks_of_other_services_is_carried():
         assert error.response["Error"]["Code"] == code and error.response["Error"]["Message"] == "nothing <granted>", error.response
     backend.call = Backend(Failed("unavailable", "gone"))
     raises(exceptions.EndpointConnectionError, dynamodb.list_tables)
+    check_what_it_asks_of_a_lost_backend_is_asked_again_if_it_changes_nothing()
+
+
+def check_what_it_asks_of_a_lost_backend_is_asked_again_if_it_changes_nothing():
+    if sys.argv[1] not in sys.path:
+        return
+    key, body, sleep = {"Id": {"S": "1"}}, b"<PublishResponse/>", time.sleep
+    # The real one's pauses are of seconds.
+    time.sleep = lambda _: None
+    for mode in ("legacy", "standard", "adaptive"):
+        config = Config(retries={"total_max_attempts": 2, "mode": mode})
+        dynamodb, sns = (boto3.client(name, region_name="us-east-1", config=config) for name in ("dynamodb", "sns"))
+        theirs = answered(Reply(), retries={"total_max_attempts": 2, "mode": mode})[0]._theirs("operation", "x")
+        of = {"Bucket": "b1b", "Key": "k"}
+        delete = lambda **more: {"Bucket": "b1b", "Delete": {"Objects": [{"Key": "k"} | more]}}
+        for ask, params, is_repeated in (
+            (dynamodb.list_tables, {}, True),
+            (dynamodb.get_item, {"TableName": "t", "Key": key}, True),
+            (dynamodb.query, {"TableName": "t"}, True),
+            (dynamodb.put_item, {"TableName": "t", "Item": key}, False),
+            (dynamodb.update_item, {"TableName": "t", "Key": key}, False),
+            (sns.list_topics, {}, True),
+            (sns.publish, {"TopicArn": "t", "Message": "Action=ListTopics"}, False),
+            (theirs.get_object, of, True),
+            (theirs.put_object, of | {"Body": io.BytesIO(b"x")}, True),
+            (theirs.put_object, of | {"Body": b"x", "IfNoneMatch": "*"}, False),
+            (theirs.delete_objects, delete(), True),
+            (theirs.delete_objects, delete(ETag="e"), False),
+            (theirs.create_multipart_upload, of, True),
+            (theirs.complete_multipart_upload, of | {"UploadId": "u"}, False),
+        ):
+            # Before the answer has begun, and in it.
+            for answer in (Failed("lost", "it has gone"), Lost(headers=[("content-type", "text/xml")], body=body, length=99)):
+                if ask == theirs.get_object and isinstance(answer, Reply):
+                    continue
+                backend.call = asked = Backend(answer)
+                error = raises(exceptions.ConnectionClosedError, ask, **params)
+                assert len(asked.calls) == (2 if is_repeated else 1), (mode, ask, params, answer, len(asked.calls))
+                assert is_repeated or ("may have been done or not" in str(error) and isinstance(error, exceptions.UnansweredError))
+        backend.call = asked = Backend(Failed("unavailable", "nobody was asked"))
+        raises(exceptions.EndpointConnectionError, sns.publish, TopicArn="t", Message="m")
+        assert len(asked.calls) == 2
+    time.sleep = sleep
 
 
 def check_lambda():
@@ -573,6 +686,10 @@ def check_lambda():
     backend.call = asked = Backend(Failed("broken", "it ended"))
     raises(exceptions.ConnectionClosedError, client.invoke, FunctionName="f")
     assert len(asked.calls) == 1
+    for kind in ("RequestResponse", "Event"):
+        backend.call = asked = Backend(Failed("lost", "it has gone"))
+        error = raises(exceptions.UnansweredError, client.invoke, FunctionName="f", InvocationType=kind)
+        assert len(asked.calls) == 1 and "may have been done or not: it has gone" in str(error)
     for given in ({"Qualifier": ""}, {"Payload": 1}, {"X": 1}, {"FunctionName": ""}):
         raises(exceptions.ParamValidationError, client.invoke, **{"FunctionName": "f"} | given)
     raises(exceptions.ParamValidationError, client.invoke)

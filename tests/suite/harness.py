@@ -362,9 +362,9 @@ class Node:
         lines = (line.rpartition(" ") for line in answer.text.splitlines() if line and not line.startswith("#"))
         return {series: float(value) for series, _, value in lines}
 
-    def cli(self, *words, folder=ROOT, given=None):
+    def cli(self, *words, **options):
         """Runs the command against this node."""
-        return cli(*words, admin="http://{}:{}".format(*self.admin), folder=folder, given=given, token=self.token)
+        return cli(*words, admin="http://{}:{}".format(*self.admin), token=self.token, **options)
 
     # --- what /proc says ---
 
@@ -377,9 +377,9 @@ class Node:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def cli(*words, admin=None, folder=ROOT, given=None, token=None):
-    """Runs the command."""
-    environment = clean_environment()
+def cli(*words, admin=None, folder=ROOT, given=None, token=None, environment=()):
+    """Runs the command, with more in its environment if there is to be."""
+    environment = clean_environment() | dict(environment)
     if admin:
         environment["MILLPOND_ADMIN"] = admin
     if token:

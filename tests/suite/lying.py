@@ -1,7 +1,7 @@
 """An S3 server that does wrong on purpose: slow, short, long, damaged, overloaded, silent, or gone, as a test wants it.
 
-It keeps objects in memory and speaks as much of S3 as the tests need: GET, HEAD and PUT of objects, and uploads in parts. Whether it is the real thing that
-is spoken to is for the tests with versitygw.
+It keeps objects in memory and speaks as much of S3 as the tests need: GET, HEAD, PUT (if there is none yet), copies and deletions
+of objects, and uploads in parts. Whether it is the real thing that is spoken to is for the tests with versitygw.
 """
 
 import base64
@@ -67,7 +67,7 @@ class LyingServer:
     """
 
     def __init__(self):
-        self.objects, self.uploads, self.faults, self.seen = {}, {}, [], []
+        self.objects, self.etags, self.uploads, self.faults, self.seen = {}, {}, {}, [], []
         self.over = threading.Event()
         self._numbers = itertools.count(1)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -82,6 +82,7 @@ class LyingServer:
 
     def put(self, key, data):
         self.objects["/pond/" + key] = data
+        self.etags.pop("/pond/" + key, None)
 
     def attempts(self):
         """Methods and queries of the requests since this was last asked."""
@@ -124,7 +125,8 @@ class LyingServer:
         if request.method in ("GET", "HEAD"):
             if path not in self.objects:
                 return message("404 Not Found", error("NoSuchKey"))
-            return message("200 OK", self.objects[path], checked=True)
+            more = {"ETag": self.etags[path]} if path in self.etags else {}
+            return message("200 OK", self.objects[path], checked=True, **more)
         if request.method == "POST" and "uploads" in query:
             upload = str(next(self._numbers))
             self.uploads[upload] = {}
@@ -132,15 +134,30 @@ class LyingServer:
         if request.method == "PUT" and "uploadId" in query:
             self.uploads[query["uploadId"]][int(query["partNumber"])] = data
             return message("200 OK", b"", ETag=etag(data))
-        if request.method == "POST" and "uploadId" in query:
-            parts = self.uploads.pop(query["uploadId"])
-            self.objects[path] = b"".join(parts[int(number)] for number in re.findall(rb"<PartNumber>(\d+)<", data))
-            return message("200 OK", document("CompleteMultipartUploadResult", ETag='"whole-1"'))
-        if request.method == "DELETE" and "uploadId" in query:
-            self.uploads.pop(query["uploadId"], None)
-            return message("204 No Content", b"")
+        if request.method in ("POST", "DELETE") and "uploadId" in query:
+            parts = self.uploads.pop(query["uploadId"], None)
+            if parts is None:
+                return message("404 Not Found", error("NoSuchUpload"))
+            if request.method == "DELETE":
+                return message("204 No Content", b"")
+            parts = [parts[int(number)] for number in re.findall(rb"<PartNumber>(\d+)<", data)]
+            sums = b"".join(hashlib.md5(part, usedforsecurity=False).digest() for part in parts)
+            self.objects[path], self.etags[path] = b"".join(parts), f'{etag(sums)[:-1]}-{len(parts)}"'
+            return message("200 OK", document("CompleteMultipartUploadResult", ETag=self.etags[path]))
+        if request.method == "POST" and "delete" in query:
+            keys = [key.decode() for key in re.findall(rb"<Key>([^<]*)<", data)]
+            for key in keys:
+                self.objects.pop(f"{path}/{key}", None)
+            return message("200 OK", document("DeleteResult", Deleted="".join(f"<Key>{key}</Key>" for key in keys)))
+        if request.method == "PUT" and request.fields.get("if-none-match") == "*" and path in self.objects:
+            return message("412 Precondition Failed", error("PreconditionFailed"))
+        if request.method == "PUT" and "x-amz-copy-source" in request.fields:
+            self.objects[path] = self.objects["/" + unquote(request.fields["x-amz-copy-source"])]
+            self.etags.pop(path, None)
+            return message("200 OK", document("CopyObjectResult", ETag=etag(self.objects[path])))
         if request.method == "PUT":
             self.objects[path] = data
+            self.etags.pop(path, None)
             return message("200 OK", b"", ETag=etag(data))
         return message("501 Not Implemented", error("NotImplemented"))
 
@@ -161,7 +178,7 @@ def document(root, **members):
 def message(status, body, checked=False, length=None, **fields):
     """Head and body of an answer."""
     if checked:
-        fields["ETag"] = etag(body)
+        fields.setdefault("ETag", etag(body))
         fields["x-amz-checksum-crc32"] = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
     if body.startswith(b"<?xml"):
         fields["Content-Type"] = "application/xml"
@@ -260,6 +277,20 @@ def hangs_when_done(server, _connection, request):
     server.answer(request)
     server.over.wait()
     raise Lost
+
+
+class HangsWhenDone:
+    """The same. `is_done` is set as soon as that is so, and as `then` has been called."""
+
+    def __init__(self, then=lambda _server: None):
+        self.is_done, self._then = threading.Event(), then
+
+    def __call__(self, server, connection, request):
+        server.answer(request)
+        self._then(server)
+        self.is_done.set()
+        server.over.wait()
+        raise Lost
 
 
 def hangs_in_its_body(server, connection, request):

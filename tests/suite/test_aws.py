@@ -3,26 +3,30 @@
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from harness import GUESTS
+from harness import GUESTS, PATIENCE, eventually
 from test_boto3 import brought
+from test_objects import kill_backend
 
 KEY, SECRET, TOKEN = "AKIDOFTHEPOND", "s3cr3t/of+the/pond/0123456789", "a-session's-token"
 
 CODE = """
 import boto3, os
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 config = Config(region_name="eu-west-1", retries={"max_attempts": 0})
 dynamodb, sns, sts = (boto3.client(name, config=config) for name in ("dynamodb", "sns", "sts"))
 orders = boto3.resource("dynamodb", config=config).Table("orders")
 here = {"Id": {"S": "1"}}
+again = {mode: Config(region_name="eu-west-1", retries={"mode": mode, "total_max_attempts": 3}) for mode in ("legacy", "standard")}
+again = {mode: [boto3.client(name, config=config) for name in ("dynamodb", "sns")] for mode, config in again.items()}
 
 DO = {
     "put": lambda: orders.put_item(Item={"Id": "1", "text": "a table's item"}) and None,
@@ -38,14 +42,24 @@ DO = {
     "who": lambda: sts.get_caller_identity(),
     "none": lambda: dynamodb.describe_table(TableName="none"),
     "environment": lambda: dict(os.environ),
+    "count": lambda: len(events),
 }
+for mode, (table, topic) in again.items():
+    DO[f"get, {mode}"] = lambda table=table: table.get_item(TableName="orders", Key=here)["Item"]["Id"]
+    DO[f"publish, {mode}"] = lambda topic=topic: topic.publish(TopicArn="arn:aws:sns:eu-west-1:123456789012:news", Message="once")
+
+
+events = []
 
 
 def handler(event, context):
+    events.append(event)
     try:
         return DO[event["do"]]()
     except ClientError as error:
         return [error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]]
+    except BotoCoreError as error:
+        return [type(error).__name__, str(error)]
 """
 
 
@@ -54,12 +68,15 @@ class Services(ThreadingHTTPServer):
 
     def __init__(self):
         self.items, self.published, self.asked, self.wrong = {}, [], [], []
+        # Set once the next request has been done, which is not answered then.
+        self.is_done, self.over = None, threading.Event()
         super().__init__(("127.0.0.1", 0), Answers)
         self.thread = threading.Thread(target=self.serve_forever)
         self.thread.start()
         self.endpoint = f"http://127.0.0.1:{self.server_address[1]}"
 
     def close(self):
+        self.over.set()
         self.shutdown()
         self.thread.join()
         self.server_close()
@@ -98,6 +115,10 @@ class Answers(BaseHTTPRequestHandler):
 
     def answer(self, status, document):
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        if is_done := self.server.is_done:
+            self.server.is_done = None
+            is_done.set()
+            self.server.over.wait()
         self.send_response(status)
         self.send_header("content-type", "text/xml" if isinstance(document, bytes) else "application/x-amz-json-1.0")
         self.send_header("content-length", str(len(body)))
@@ -145,7 +166,8 @@ def node(services, tmp_path_factory):
 def app(node):
     code = brought(code=CODE, models=("dynamodb", "sns", "sts"))
     settings = {"handler": "app.handler", "memory": "512MiB", "timeout": "60s"}
-    return node.deploy("aws", {"f": (code, settings | {"grants": {"aws": GRANTS}}), "bare": (code, settings)})
+    granted = settings | {"grants": {"aws": GRANTS}}
+    return node.deploy("aws", {"f": (code, granted), "kept": (code, granted | {"reuse": 1000}), "bare": (code, settings)})
 
 
 @pytest.fixture
@@ -178,6 +200,41 @@ def test_what_is_not_granted_is_not_sent(do, services):
         assert do(what, "bare")[0].startswith("AccessDenied"), what
     assert do("who")[0].startswith("AccessDenied"), "nothing gives credentials"
     assert len(services.asked) == before
+
+
+@pytest.mark.limit(300)
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+def test_what_was_asked_of_a_backend_that_is_killed_is_asked_again_if_it_changes_nothing(do, node, services, mode):
+    def lost(what):
+        services.is_done = is_done = threading.Event()
+        before, answers = len(services.asked), []
+        asking = threading.Thread(target=lambda: answers.append(do(f"{what}, {mode}")))
+        asking.start()
+        assert is_done.wait(PATIENCE)
+        kill_backend(node)
+        asking.join()
+        return answers[0], len(services.asked) - before
+
+    do("put")
+    assert lost("get") == ({"S": "1"}, 2)
+    published = len(services.published)
+    (error, told), asked = lost("publish")
+    assert (error, asked, len(services.published) - published) == ("UnansweredError", 1, 1)
+    assert "It may have been done or not" in told
+    assert do("publish") == "1", "others are served"
+
+
+@pytest.mark.limit(300)
+def test_a_link_whose_backend_has_gone_is_made_anew_whatever_is_asked(do, node, services):
+    assert do("publish", "kept") == "1"
+    for mode in ("legacy", "standard"):
+        killed = kill_backend(node)
+        eventually(lambda killed=killed: not any(Path(f"/proc/{one}").exists() for one in killed), "it has ended")
+        # Nobody has heard of what is told to nobody.
+        published = len(services.published)
+        assert do(f"publish, {mode}", "kept")["MessageId"] == "1"
+        assert len(services.published) == published + 1
+    assert do("count", "kept") == 4, "it is one process, which has kept its link"
 
 
 @pytest.mark.limit(300)

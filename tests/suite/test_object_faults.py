@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import threading
 
 import lying
 import pytest
-from harness import LONG, eventually
+from harness import LONG, PATIENCE, eventually
 from lying import LyingServer
 from objects import S3Server, granted
 from test_objects import is_backend, kill_backend, objects
@@ -58,12 +59,38 @@ DO = {
 }
 
 
+def begun(data, to="k"):
+    upload = dict(Bucket="pond", Key=to)
+    upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+    etag = s3.upload_part(Body=data, PartNumber=1, **upload)["ETag"]
+    return upload, {"MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": etag}]}}
+
+
+def completed(data, **condition):
+    upload, parts = begun(data)
+    return s3.complete_multipart_upload(**upload, **parts, **condition)["ETag"]
+
+
+DO |= {
+    "begin": lambda data: s3.create_multipart_upload(**of)["UploadId"],
+    "complete": completed,
+    "complete if there is none": lambda data: completed(data, IfNoneMatch="*"),
+    "abort": lambda data: s3.abort_multipart_upload(**begun(data)[0])["ResponseMetadata"]["HTTPStatusCode"],
+    "delete": lambda data: s3.delete_object(**of) and None,
+    "delete many": lambda data: s3.delete_objects(Bucket="pond", Delete={"Objects": [{"Key": "k"}]})["Deleted"],
+    "put if there is none": lambda data: s3.put_object(Bucket="pond", Key="new", Body=data, IfNoneMatch="*") and None,
+    "copy": lambda data: s3.copy_object(Bucket="pond", Key="copy", CopySource="pond/k") and None,
+    "sign": lambda data: s3.generate_presigned_url("get_object", Params=of)[:4],
+}
+
+
 def handler(event, context):
     try:
         got = DO[event["do"]](bytes(range(256)) * (event.get("bytes", 0) // 256))
     except Exception as error:
         answer = getattr(error, "response", None) or {}
-        return {"error": type(error).__name__, "retries": answer.get("ResponseMetadata", {}).get("RetryAttempts")}
+        said = {"said": str(error)} if event.get("says") else {}
+        return said | {"error": type(error).__name__, "retries": answer.get("ResponseMetadata", {}).get("RetryAttempts")}
     return {"got": hashlib.sha256(got).hexdigest() if isinstance(got, bytes) else got}
 """
 
@@ -107,6 +134,7 @@ def ask(server, tmp_path_factory):
         server.faults = []
         return answer if ends else answer.document
 
+    ask.node = node
     yield ask
     end(node)
 
@@ -185,6 +213,60 @@ def test_who_never_answers_is_waited_for_as_long_as_the_client_says(ask):
         assert ask(f"{do} impatiently", fault, fault, bytes=1 << 20)["error"] == "ReadTimeoutError", do
         assert "error" not in ask(f"{do} impatiently", fault, bytes=1 << 20), "it is tried once more"
     assert ask("get impatiently", lying.hangs_in_its_body)["error"] == "ReadTimeoutError"
+
+
+def replaced(server):
+    """By another, as soon as it was done."""
+    server.put("k", b"another's")
+
+
+# What is done when the backend is killed; the requests before it; what the server sees of it, by method; and what the handler does.
+DOUBTFUL = {
+    "begin": (0, "POST POST", {"got": "2"}),
+    "complete": (2, "POST POST HEAD", {"got": f'"{hashlib.md5(hashlib.md5(b"").digest()).hexdigest()}-1"'}),
+    "complete if there is none": (2, "POST", "UnansweredError"),
+    "abort": (2, "DELETE DELETE", {"got": 204}),
+    "delete many": (0, "POST POST", {"got": [{"Key": "k"}]}),
+    "put": (0, "PUT PUT", {"got": None}),
+    "put if there is none": (0, "PUT", "UnansweredError"),
+    "copy": (0, "PUT PUT", {"got": None}),
+    "get": (0, "GET GET", WHOLE),
+}
+
+
+def lost(ask, server, do, before, fault):
+    """What comes of this if the backend is killed once the server has done it, and the methods that the server has seen of it."""
+    server.uploads.clear()
+    server._numbers = itertools.count(1)
+    server.objects.pop("/pond/new", None)
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(ask(do, *[None] * before, fault, says=True)))
+    asking.start()
+    assert fault.is_done.wait(PATIENCE), do
+    kill_backend(ask.node)
+    asking.join()
+    return answers[0], [method for method, _ in server.attempts()[before:]]
+
+
+@pytest.mark.parametrize("do", DOUBTFUL)
+def test_what_was_done_when_the_backend_is_killed_is_not_done_twice_unless_that_does_no_harm(ask, server, do):
+    before, seen, expected = DOUBTFUL[do]
+    answer, methods = lost(ask, server, do, before, lying.HangsWhenDone())
+    assert methods == seen.split(), (answer, methods)
+    if expected == "UnansweredError":
+        assert answer["error"] == expected and "It may have been done or not" in answer["said"]
+    else:
+        assert answer == expected
+    # It was done.
+    assert "/pond/new" in server.objects or do != "put if there is none"
+    assert not server.uploads or do == "begin"
+    assert ask("sign") == {"got": "http"}
+
+
+def test_an_upload_that_became_another_object_is_not_taken_for_done(ask, server):
+    answer, methods = lost(ask, server, "complete", 2, lying.HangsWhenDone(replaced))
+    assert methods == ["POST", "POST", "HEAD"] and server.objects["/pond/k"] == b"another's"
+    assert answer["error"] == "UnansweredError" and "NoSuchUpload" in answer["said"], answer
 
 
 UPLOADS = """
@@ -295,20 +377,86 @@ def handler(event, context):
 """
 
 
+IDEMPOTENT = """
+import boto3, hashlib
+s3 = boto3.client("s3")
+there = lambda key: s3.get_object(Bucket="pond", Key=key)["Body"].read()
+
+def copy(key, data):
+    s3.put_object(Bucket="pond", Key=key + "/copy", Body=there("in"))
+    return there(key + "/copy") == b"x" * 300_000
+
+def in_parts(key, data):
+    of, pieces = {"Bucket": "pond", "Key": key + "/parts"}, [data[:5 << 20], data[5 << 20:]]
+    of["UploadId"] = s3.create_multipart_upload(ContentType="a/b", **of)["UploadId"]
+    parts = [
+        {"PartNumber": number, "ETag": s3.upload_part(PartNumber=number, Body=piece, **of)["ETag"]}
+        for number, piece in enumerate(pieces, 1) if piece
+    ]
+    etag = s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **of)["ETag"]
+    sums = b"".join(hashlib.md5(piece).digest() for piece in pieces if piece)
+    whole = s3.get_object(Bucket="pond", Key=key + "/parts")
+    about = (etag, whole["ETag"], whole["ContentType"])
+    return about == (*[f'"{hashlib.md5(sums).hexdigest()}-{len(parts)}"'] * 2, "a/b") and whole["Body"].read() == data
+
+def within(key, data):
+    s3.put_object(Bucket="pond", Key=key + "/one", Body=data)
+    s3.copy_object(Bucket="pond", Key=key + "/two", CopySource=f"pond/{key}/one")
+    return there(key + "/two") == data
+
+def delete(key, data):
+    keys = [f"{key}/{number}" for number in range(5)]
+    for one in keys:
+        s3.put_object(Bucket="pond", Key=one, Body=one)
+    gone = s3.delete_objects(Bucket="pond", Delete={"Objects": [{"Key": one} for one in keys[1:]]})
+    left = s3.list_objects_v2(Bucket="pond", Prefix=key + "/")["Contents"]
+    return ([one["Key"] for one in left], {one["Key"] for one in gone["Deleted"]}) == (keys[:1], set(keys[1:])) and "Errors" not in gone
+
+def handler(event, context):
+    is_right = globals()[event["do"]](event["key"], bytes([event["number"] % 251]) * event["bytes"])
+    left = s3.list_objects_v2(Bucket="pond", Prefix=event["key"] + "/").get("Contents", [])
+    s3.delete_objects(Bucket="pond", Delete={"Objects": [{"Key": one["Key"]} for one in left]})
+    return is_right
+"""
+
+
+def idempotent():
+    """Work of each kind, each on keys of its own."""
+    for number in range(1_000_000):
+        do = ("copy", "in_parts", "within", "delete")[number % 4]
+        # In one part, and in two.
+        size = (5 << 20) + number if number % 16 == 1 else 50_000 + number
+        yield {"do": do, "number": number, "key": f"load/{number}", "bytes": size}
+
+
+def killed_under_load(folder, kills, pause):
+    """Kills the backend so often while four clients have idempotent work done, and calls `pause` with the answers before each time. No work may
+    fail, or find anything that is not so."""
+    with at_versitygw(folder) as (s3, node):
+        s3.client().put_object(Bucket="pond", Key="in", Body=b"x" * 300_000)
+        app = node.deploy("killed", {"f": objects(IDEMPOTENT, memory="256MiB")})
+        with load(app, "f", Locked(idempotent()), 4) as answers:
+            for _ in range(kills):
+                pause(answers)
+                kill_backend(node)
+        wrong = [(event, answer.status, answer.body) for event, answer in answers if (answer.status, answer.body) != (200, b"true")]
+        assert wrong == [] and len(answers) > 5 * kills
+        assert node.metrics()["millpond_backend_starts_total"] >= kills
+
+
+@pytest.mark.limit(300)
+def test_a_backend_killed_three_times_fails_nobody(tmp_path):
+    def answered(answers):
+        before = len(answers)
+        eventually(lambda: len(answers) >= before + 12, "requests are answered")
+
+    killed_under_load(tmp_path, 3, answered)
+
+
 @pytest.mark.skipif(not LONG, reason="MILLPOND_TEST_LONG is not set: it takes a minute")
 @pytest.mark.limit(300)
 def test_a_backend_killed_every_five_seconds_fails_nobody(tmp_path):
-    with at_versitygw(tmp_path) as (s3, node):
-        s3.client().put_object(Bucket="pond", Key="in", Body=b"x" * 300_000)
-        app = node.deploy("killed", {"f": objects(COPY)})
-        events = Locked({"to": f"out-{number % 20}"} for number in range(1_000_000))
-        with load(app, "f", events, 4) as answers:
-            for _ in range(12):
-                threading.Event().wait(5)
-                kill_backend(node)
-        failed = [answer.body for _, answer in answers if answer.status != 200]
-        assert failed == [] and len(answers) > 100
-        assert node.metrics()["millpond_backend_starts_total"] >= 12
+    killed_under_load(tmp_path, 12, lambda _answers: threading.Event().wait(5))
 
 
 def test_processes_that_are_killed_while_they_call_end_their_request_and_no_later_one(tmp_path):

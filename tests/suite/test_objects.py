@@ -304,9 +304,11 @@ def test_a_backend_that_is_killed_breaks_off_no_object(pond, s3):
 
 
 def kill_backend(node):
-    for process in children(node.process.pid):
-        if is_backend(process):
-            os.kill(process, signal.SIGKILL)
+    """The processes that were killed: one, unless the next has not been started yet."""
+    killed = [process for process in children(node.process.pid) if is_backend(process)]
+    for process in killed:
+        os.kill(process, signal.SIGKILL)
+    return killed
 
 
 KEEPING = """

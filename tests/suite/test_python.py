@@ -2,16 +2,18 @@
 
 import base64
 import contextlib
+import hashlib
 import http.client
 import io
 import json
 import os
+import sys
 import threading
 import zipfile
 from pathlib import Path
 
 import pytest
-from harness import eventually
+from harness import Application, eventually
 from test_lambda import client_of
 from test_processes import children
 
@@ -33,6 +35,69 @@ def package(**files):
 
 def function(code, handler="app.handler", **settings):
     return package(app=code), {"handler": handler, "memory": "128MiB", **settings}
+
+
+def wheel(folder, name, version, text, requires=""):
+    """A package of one module, as pip installs it."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    about = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}.py", text)
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+MANIFEST = """
+[application]
+name = "locked"
+[function.f]
+source = "app.py"
+handler = "app.handler"
+requirements = "requirements.txt"
+memory = "128MiB"
+"""
+
+
+def test_requirements_are_installed_by_the_digests_that_were_locked(node, tmp_path):
+    project, wheels = tmp_path / "project", tmp_path / "wheels"
+    project.mkdir(), wheels.mkdir()
+    lock, requirements = project / "requirements.lock", project / "requirements.txt"
+    (project / "millpond.toml").write_text(MANIFEST)
+    (project / "app.py").write_text("import pond\ndef handler(event, context):\n    return pond.what\n")
+    requirements.write_text("pond\n")
+    digests = {
+        "pond": wheel(wheels, "pond", "1.0", "import reed\nwhat = ['1.0', reed.what]", requires="Requires-Dist: reed>=2\n"),
+        "reed": wheel(wheels, "reed", "2.0", "what = 'a reed'"),
+    }
+    environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": os.devnull, "MILLPOND_PYTHON": sys.executable}
+
+    def deploy(cache):
+        said = node.cli("deploy", folder=project, environment=environment | {"XDG_CACHE_HOME": str(tmp_path / cache)})
+        return said.returncode, said.stderr.decode()
+
+    def answer():
+        return Application(node, "locked", {}).call("f", b"{}").document
+
+    assert deploy("a")[0] == 0
+    assert answer() == ["1.0", "a reed"]
+    first = lock.read_text().splitlines()
+    assert first[0].endswith(hashlib.sha256(b"pond\n").hexdigest())
+    assert first[1:] == [f"{name}=={version} --hash=sha256:{digests[name]}" for name, version in (("pond", "1.0"), ("reed", "2.0"))]
+    # Somewhere else, where there is a later one by then: what was locked is what is installed.
+    later = wheel(wheels, "pond", "1.1", "what = '1.1'")
+    assert deploy("b")[0] == 0 and answer() == ["1.0", "a reed"]
+    # A file of the same name whose bytes are others is refused, and what runs goes on.
+    wheel(wheels, "pond", "1.0", "what = 'forged'")
+    code, told = deploy("c")
+    assert code != 0 and "cannot install the requirements of `f`" in told and "hash" in told.lower(), told
+    assert answer() == ["1.0", "a reed"]
+    # Where it has been installed it is not fetched again.
+    assert deploy("a")[0] == 0 and answer() == ["1.0", "a reed"]
+    requirements.write_text("pond>1.0\n")
+    assert deploy("c")[0] == 0 and answer() == "1.1"
+    assert lock.read_text().splitlines()[1:] == [f"pond==1.1 --hash=sha256:{later}"]
 
 
 ECHO = """

@@ -38,7 +38,7 @@ const ATTEMPTS: u32 = 3;
 type Attach = Arc<dyn Fn() -> Result<Attachment, CallError> + Send + Sync>;
 
 /// Makes a call over a link of its own, to be polled on a runtime. What may be made again is, with another backend where one has gone: S3's operations are the same when
-/// they are done twice, but for those by `POST`. What comes of an object goes on where it was.
+/// they are done twice, but for those by `POST` and those on a condition. What comes of an object goes on where it was.
 pub(crate) async fn make(attach: Attach, mut call: Call) -> Result<Reply, CallError> {
     let patience = call.patience;
     let reply = async {
@@ -83,10 +83,35 @@ async fn answered(attach: &Attach, head: &Head, body: &mut Upload) -> Result<(Re
             }),
         };
         match made {
-            Err(Broken::Gone) if body.is_whole() && head.operation != "POST" && attempts.next().is_some() => {
-            }
+            Err(Broken::Gone) if body.is_whole() && is_same_twice(head) && attempts.next().is_some() => {}
             Err(broken) => return Err(failed(&broken)),
             Ok(reply) => return Ok(reply),
+        }
+    }
+}
+
+/// Whether what is done twice is as if it were done once, and answered the same: a change on a condition finds what it has changed itself.
+fn is_same_twice(head: &Head) -> bool {
+    match &head.operation[..] {
+        "POST" => false,
+        "GET" | "HEAD" => true,
+        _ => {
+            let begins = |name: &str, how: &str| {
+                name.get(..how.len())
+                    .is_some_and(|it| it.eq_ignore_ascii_case(how))
+            };
+            let path = head.target.split('?').next().unwrap_or_default();
+            let mut fields = head.parameters.iter();
+            let copies_itself = fields.any(|(name, value)| {
+                let source = value.split('?').next().unwrap_or_default();
+                name.eq_ignore_ascii_case("x-amz-copy-source")
+                    && source.trim_start_matches('/') == path.trim_start_matches('/')
+            });
+            !head.parameters.iter().any(|(name, _)| {
+                begins(name, "if-")
+                    || begins(name, "x-amz-if-")
+                    || (copies_itself && begins(name, "x-amz-copy-source-if-"))
+            })
         }
     }
 }
@@ -443,7 +468,7 @@ impl BodyStream for Incoming {
 fn failure(broken: &Broken) -> Option<Failure> {
     match broken {
         Broken::Failed(said) => serde_json::from_slice(said).ok(),
-        Broken::Gone | Broken::TooLarge => None,
+        Broken::Gone | Broken::Lost | Broken::TooLarge => None,
     }
 }
 

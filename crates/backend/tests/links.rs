@@ -132,7 +132,7 @@ impl Session for EchoSession {
             let body: Body = match &*call.operation {
                 "fail" => return Err(CallError::Denied("this".to_owned())),
                 "hang" => std::future::pending().await,
-                "PUT" | "POST" => {
+                "PUT" | "POST" | "DELETE" | "HEAD" => {
                     BEGUN.fetch_add(1, SeqCst);
                     std::future::pending().await
                 }
@@ -566,16 +566,28 @@ fn a_backend_that_is_killed_is_started_again_and_links_are_made_anew() {
     let backend = start();
     let (starts, process) = (backend.starts(), backend.process());
     for round in 1..=3 {
-        let link = link(&backend);
-        assert_eq!(ask(&link, &head("small", "x", 1), b"").unwrap().1, b"x");
+        let (link, idle) = (link(&backend), link(&backend));
+        for link in [&link, &idle] {
+            assert_eq!(ask(link, &head("small", "x", 1), b"").unwrap().1, b"x");
+        }
         assert_eq!(starts(), round);
         let (call, _) = link.call(&head("hang", "", 1), b"", 0).unwrap();
-        let pid = i32::try_from(process()).unwrap();
+        let killed = process();
+        let pid = i32::try_from(killed).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-        assert_eq!(call.head(), Err(Broken::Gone));
+        assert_eq!(call.head(), Err(Broken::Lost), "it may have been done");
+        // It has ended: all of its files are closed.
+        while process() == killed {
+            thread::yield_now();
+        }
         drop(call);
         assert!(link.is_gone());
         assert_eq!(link.call(b"{}", b"", 0).err(), Some(Broken::Gone));
+        assert_eq!(
+            idle.call(b"{}", b"", 0).err(),
+            Some(Broken::Gone),
+            "nobody has heard of it"
+        );
     }
     let pid = Pid::from_raw(i32::try_from(process()).unwrap_or_default());
     drop(backend);
@@ -602,7 +614,7 @@ fn a_short_reply_is_there_with_its_end_or_not_at_all() {
             }
             let pid = i32::try_from((backend.process())()).unwrap();
             kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-            assert_eq!(came.join().unwrap(), Err(Broken::Gone));
+            assert_eq!(came.join().unwrap(), Err(Broken::Lost));
         });
     }
 }
@@ -824,13 +836,25 @@ fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
     assert!(is_gone(own.read(calling)), "nobody waits for the other half");
     drop(feed);
     // Of what does not end, one is made again, and the one that is not the same when it is done twice fails.
-    for (operation, attempts) in [("POST", 1), ("PUT", 3)] {
-        let calling = own.begin(operation, "", None, Bytes::new());
+    let source = |source: &'static str| [("x-amz-copy-source", source), ("X-Amz-Copy-Source-If-Match", "e")];
+    for (operation, parameters, attempts) in [
+        ("POST", &[][..], 1),
+        ("PUT", &[], 3),
+        ("PUT", &[("If-None-Match", "*")], 1),
+        ("DELETE", &[("x-amz-if-match-size", "1")], 1),
+        ("HEAD", &[("if-none-match", "*")], 3),
+        ("PUT", &source("pond/from"), 3),
+        ("PUT", &source("pond/to?versionId=v"), 1),
+    ] {
+        let parameters = parameters
+            .iter()
+            .map(|(name, value)| ((*name).into(), Bytes::from(*value)));
+        let calling = own.send(operation, "/pond/to", parameters.collect(), Bytes::new().into());
         for _ in 0..attempts {
             while own.call("begun", "", None, Bytes::new()).unwrap().1 == b"0" {}
             kill(process());
         }
-        assert!(is_gone(own.read(calling)), "{operation}");
+        assert!(is_gone(own.read(calling)), "{operation} {attempts}");
     }
 }
 

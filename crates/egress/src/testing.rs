@@ -56,6 +56,7 @@ struct State {
     under_way: AtomicUsize,
     seen: Mutex<Vec<Seen>>,
     answer: Mutex<Option<Answer>>,
+    first: Mutex<Option<Answer>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -175,6 +176,11 @@ impl Server {
         *lock(&self.state.answer) = Some(answer);
     }
 
+    /// Has it answer the next request so, before what it answers from now on.
+    pub fn answer_first(&self, answer: Answer) {
+        *lock(&self.state.first) = Some(answer);
+    }
+
     /// The request that came last and whole, if any has.
     pub fn last(&self) -> Option<Seen> {
         lock(&self.state.seen).last().cloned()
@@ -213,7 +219,8 @@ async fn answer(request: Request<Incoming>, state: Arc<State>) -> Result<Respons
                     body: body.clone(),
                     trailers,
                 });
-                said = lock(&state.answer).clone();
+                let first = lock(&state.first).take();
+                said = first.or_else(|| lock(&state.answer).clone());
                 let body = said.as_ref().map_or(body, |(_, _, body)| body.clone());
                 ([body].into(), Then::End)
             }

@@ -27,8 +27,10 @@ struct State {
 /// Why a call comes to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// There is nobody at the other end any more, or nothing that keeps to the rules.
+    /// There is nobody at the other end any more, or nothing that keeps to the rules. Nobody was asked.
     Gone,
+    /// The same since the call was made: it may have been done or not.
+    Lost,
     /// The other end says why.
     Failed(Vec<u8>),
     /// What is asked is larger than a call may be.
@@ -39,6 +41,7 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone => f.write_str("the backend has gone"),
+            Self::Lost => f.write_str("the backend has gone since the call was made"),
             Self::Failed(reason) => f.write_str(&String::from_utf8_lossy(reason)),
             Self::TooLarge => write!(f, "the head of a call has more than {LARGEST_HEAD} bytes"),
         }
@@ -103,13 +106,17 @@ impl Link {
     /// the others are to follow by [`CallHandle::send`].
     ///
     /// # Errors
-    /// See [`Broken`].
+    /// See [`Broken`]. What is `Gone` was not heard by anybody.
     pub fn call(
         self: &Arc<Self>,
         head: &[u8],
         body: &[u8],
         length: u64,
     ) -> Result<(CallHandle, usize), Broken> {
+        // One that has gone without a word would be told, and only be missed afterwards.
+        if self.is_here() && self.bell.is_gone().unwrap_or(true) {
+            self.lock().talk.end();
+        }
         let id = self.wait(|talk| talk.begin(head))?;
         let call = CallHandle {
             link: self.clone(),
@@ -117,7 +124,7 @@ impl Link {
         };
         let head = self.wait(|talk| talk.put_head(id, head))?;
         let first = self.wait(|talk| talk.put_first(id, body))?;
-        self.wait(|talk| Some(talk.call(id, head, first, length)))?;
+        call.wait(|talk| Some(talk.call(id, head, first, length)))?;
         Ok((call, first.length as usize))
     }
 
@@ -172,7 +179,7 @@ impl CallHandle {
     /// # Errors
     /// See [`Broken`]. A reply that is there before the body's end ends the sending: 0 is sent.
     pub fn send(&self, body: &[u8]) -> Result<usize, Broken> {
-        self.link.wait(|talk| talk.send(self.id, body))
+        self.wait(|talk| talk.send(self.id, body))
     }
 
     /// Waits for the head of the reply, once.
@@ -180,7 +187,7 @@ impl CallHandle {
     /// # Errors
     /// See [`Broken`].
     pub fn head(&self) -> Result<Head, Broken> {
-        self.link.wait(|talk| talk.head(self.id))
+        self.wait(|talk| talk.head(self.id))
     }
 
     /// Copies the next bytes of the reply's body: how many, 0 at its end.
@@ -191,7 +198,15 @@ impl CallHandle {
         if to.is_empty() {
             return Ok(0);
         }
-        self.link.wait(|talk| talk.read(self.id, to))
+        self.wait(|talk| talk.read(self.id, to))
+    }
+
+    fn wait<T>(&self, attempt: impl FnMut(&mut Talk) -> Option<Result<T, Broken>>) -> Result<T, Broken> {
+        let done = self.link.wait(attempt);
+        done.map_err(|broken| match broken {
+            Broken::Gone => Broken::Lost,
+            other => other,
+        })
     }
 }
 

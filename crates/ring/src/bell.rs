@@ -1,7 +1,7 @@
 //! See [`Bell`].
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     io::{self, Errno, IoSlice, IoSliceMut, retry_on_intr},
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -103,6 +103,16 @@ impl<T: AsFd> Bell<T> {
             Err(Errno::AGAIN) => Ok(Heard::Nothing),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether nobody has the other end any more. Hears nothing, and never waits.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn is_gone(&self) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.0, PollFlags::empty())];
+        retry_on_intr(|| poll(&mut polled, Some(&Timespec::default())))?;
+        Ok(polled[0].revents().contains(PollFlags::HUP))
     }
 
     /// Waits until the other end rings, unless it has since the last time: whether it is still there.

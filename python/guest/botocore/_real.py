@@ -16,6 +16,7 @@ import threading
 from importlib.machinery import ModuleSpec, PathFinder
 
 from botocore import _absent, _Finder, _shapes, exceptions
+from botocore.client import CONDITIONS, CONDITIONS_OF_SOURCE
 from botocore.exceptions import BotoCoreError
 
 _NAMES = ("boto3", "botocore", "s3transfer")
@@ -96,6 +97,29 @@ _UNHEARD = (
 _DROPPED = ("host", "content-length", "transfer-encoding", "expect", "connection", "authorization", "accept-encoding")
 
 
+# How operations are called that change nothing, beside these; and one that takes a task all the same.
+_READS, _MORE_READS, _TAKES = ("BatchGet", "Describe", "Filter", "Get", "Head", "List"), ("Query", "Scan", "TransactGetItems"), "GetActivityTask"
+# Of S3's operations by POST, those that may be done twice, by their queries; and what makes a deletion one on a condition.
+_SAME_TWICE, _CONDITIONS = ("delete", "uploads"), (b"<ETag>", b"<LastModifiedTime>", b"<Size>")
+
+
+def _is_same_twice(service, method, target, fields, body):
+    """Whether it does no harm to do it again where it may have been done."""
+    if method in ("GET", "HEAD"):
+        return True
+    if service == "s3":
+        is_conditional = any(name.startswith((*CONDITIONS, CONDITIONS_OF_SOURCE)) for name in fields)
+        if method == "POST":
+            is_conditional |= any(condition in body for condition in _CONDITIONS)
+            return target.partition("?")[2].partition("&")[0].rstrip("=") in _SAME_TWICE and not is_conditional
+        return method in ("PUT", "DELETE") and not is_conditional
+    # AWS's protocols say it in a field, or first in a form.
+    name = fields.get("x-amz-target", "").rpartition(".")[2]
+    if not name and body[:7] == b"Action=":
+        name = bytes(body[7:]).partition(b"&")[0].decode()
+    return name != _TAKES and (name.startswith(_READS) or name in _MORE_READS)
+
+
 class _Carrier:
     """What the real one has for a session of HTTP: the one place where it would reach the network. Requests go to the backend, unsigned."""
 
@@ -112,6 +136,7 @@ class _Carrier:
 
         fields = {_text(name).lower(): _text(value) for name, value in request.headers.items()}
         body, length = _measured(request.body, fields)
+        is_same_twice = _is_same_twice(self._service, request.method, target, fields, b"" if hasattr(body, "read") else body)
         fields = [field for field in fields.items() if field[0] not in _DROPPED]
         if host is None:
             # Where it is, the node knows.
@@ -122,8 +147,9 @@ class _Carrier:
         except backend.Failed as failure:
             if failure.kind == "denied":
                 return self._denied(request, failure.message)
-            raise _broken(failure, request.url) from failure
-        made = _modules["botocore.awsrequest"].AWSResponse(request.url, reply.status, dict(reply.headers), _Body(reply, request.url))
+            raise _broken(failure, request.url, is_same_twice) from failure
+        body = _Body(reply, request.url, request.stream_output, is_same_twice)
+        made = _modules["botocore.awsrequest"].AWSResponse(request.url, reply.status, dict(reply.headers), body)
         if not request.stream_output:
             _ = made.content
         return made
@@ -151,8 +177,9 @@ class _Carrier:
 class _Body:
     """A reply's body as the real one reads it. Its failures are the real one's."""
 
-    def __init__(self, reply, url):
+    def __init__(self, reply, url, is_stream, is_same_twice):
         self._reply, self._url, self._read = reply, url, 0
+        self._is_stream, self._is_same_twice = is_stream, is_same_twice
 
     def read(self, amt=None, decode_content=None):
         from millpond import backend
@@ -160,8 +187,8 @@ class _Body:
         try:
             data = self._reply.read(-1 if amt is None else amt)
         except backend.Failed as failure:
-            if failure.kind == "timeout":
-                raise _broken(failure, self._url) from failure
+            if failure.kind == "timeout" or (failure.kind == "lost" and not self._is_stream):
+                raise _broken(failure, self._url, self._is_same_twice) from failure
             found = _modules["botocore.exceptions"].ResponseStreamingError
             raise found(error=failure, actual_bytes=self._read, expected_bytes=self._reply.length) from failure
         self._read += len(data)
@@ -203,14 +230,19 @@ def _measured(body, fields):
     return (body.read() if hasattr(body, "read") else b"".join(body)), None
 
 
-def _broken(failure, url):
-    """What the real one would raise where there is no answer."""
+def _broken(failure, url, is_same_twice):
+    """What the real one would raise where there is no answer. Where the backend is lost, it asks again only if that does no harm: else the error is one
+    that it does not know."""
     theirs = _modules["botocore.exceptions"]
+    if failure.kind == "lost" and not is_same_twice:
+        made = type("UnansweredError", (exceptions.UnansweredError, theirs.BotoCoreError), {"__module__": exceptions.__name__})
+        return made(endpoint_url=url, error=failure.message)
     made = {
         "unavailable": theirs.EndpointConnectionError,
         "busy": theirs.EndpointConnectionError,
         "timeout": theirs.ReadTimeoutError,
         "broken": theirs.ConnectionClosedError,
+        "lost": theirs.ConnectionClosedError,
     }.get(failure.kind, theirs.HTTPClientError)
     return made(endpoint_url=url, error=failure.message)
 

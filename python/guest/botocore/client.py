@@ -29,8 +29,17 @@ _STATUSES = {
 _ATTEMPTS = {"legacy": 5}
 _RETRIED_STATUSES = (500, 502, 503, 504)
 _RETRIED_CODES = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "TooManyRequests")
-_UNDONE_FAILURES = ("unavailable", "busy")
-_RETRIED_FAILURES = (*_UNDONE_FAILURES, "broken", "timeout")
+# Nobody was asked, or what was asked may have been done.
+_UNDONE_FAILURES, _DOUBTFUL_FAILURES = ("unavailable", "busy"), ("lost", "broken", "timeout")
+_RETRIED_FAILURES = (*_UNDONE_FAILURES, *_DOUBTFUL_FAILURES)
+# Operations by POST that may be done twice.
+_SAME_TWICE = ("CompleteMultipartUpload", "CreateMultipartUpload", "DeleteObjects")
+# Fields that make a change one on a condition: done once more, it would find what it has changed itself.
+CONDITIONS, CONDITIONS_OF_SOURCE = ("if-", "x-amz-if-", "x-amz-write-offset-"), "x-amz-copy-source-if-"
+# What names an object to be deleted; what else is said of it is a condition.
+_NAMES = {"Key", "VersionId"}
+# By operation, what it is answered once it has been done, and whether that says that it has been.
+_GONE = {"AbortMultipartUpload": ("NoSuchUpload", True), "CompleteMultipartUpload": ("NoSuchUpload", False), "DeleteBucket": ("NoSuchBucket", True)}
 # Seconds: between the first two attempts, and the longest.
 _BACKOFF = 0.1
 _BACKOFF_MAX = 5
@@ -161,6 +170,7 @@ class Request:
                 self.fields.append((place, _shapes.written(value, member.type)))
         self._check_sum(operation, config)
         self.target = self._path(operation, params)
+        self.is_same_twice = self._is_same_twice(operation, params)
         if query:
             self.target += "?" + "&".join(query)
         self._start = self.body.tell() if hasattr(self.body, "tell") else None
@@ -171,6 +181,17 @@ class Request:
             return "/"
         bucket = "/" + quoted(params["Bucket"])
         return bucket if operation.resource == "bucket" else f"{bucket}/{quoted(params['Key'])}"
+
+    def _is_same_twice(self, operation, params):
+        """Whether it does no harm to do it again where it may have been done."""
+        if self.method in ("GET", "HEAD"):
+            return True
+        names = [name for name, _ in self.fields]
+        if operation.name == "CopyObject" and unquoted(str(params.get("CopySource")).partition("?")[0]).lstrip("/") == unquoted(self.target[1:]):
+            names = [name.replace(CONDITIONS_OF_SOURCE, "if-") for name in names]
+        deleted = params.get("Delete", {}).get("Objects", ()) if operation.name == "DeleteObjects" else ()
+        is_conditional = any(name.startswith(CONDITIONS) for name in names) or any(len(one.keys() - _NAMES) > 0 for one in deleted)
+        return not is_conditional and (self.method != "POST" or operation.name in _SAME_TWICE)
 
     def _put_body(self, value, member):
         if member.type == "blob":
@@ -311,6 +332,7 @@ class BaseClient:
             "busy": exceptions.EndpointConnectionError,
             "timeout": exceptions.ReadTimeoutError,
             "broken": exceptions.ConnectionClosedError,
+            "lost": exceptions.UnansweredError,
         }.get(failure.kind, exceptions.HTTPClientError)
         return made(endpoint_url=self.meta.endpoint_url, error=failure.message)
 
@@ -541,12 +563,16 @@ class S3(BaseClient):
 
     def _signed(self, name, asked):
         """What the backend signs and does not send."""
-        carrier, (method, target, fields, *body) = backend(), asked
-        try:
-            reply = carrier.call("s3", method, target, [*fields, ("x-millpond-document", "json")], *body)
-            status, headers, body = reply.status, dict(reply.headers), reply.read()
-        except carrier.Failed as failure:
-            raise self._failure(failure, name) from failure
+        carrier, (method, target, fields, *body), most = backend(), asked, max(1, attempts_of(self.meta.config))
+        for attempt in range(most):
+            try:
+                reply = carrier.call("s3", method, target, [*fields, ("x-millpond-document", "json")], *body)
+                status, headers, body = reply.status, dict(reply.headers), reply.read()
+                break
+            except carrier.Failed as failure:
+                if failure.kind not in _RETRIED_FAILURES or attempt + 1 == most:
+                    raise self._failure(failure, name) from failure
+            pause(attempt)
         if status >= 300:
             answer = _answer(None, status, headers, body)
             answer["ResponseMetadata"] |= {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": 0}
@@ -600,12 +626,12 @@ class S3(BaseClient):
     def _sent(self, operation, request):
         """Status, header fields and body of the answer; how often it was tried again, and whether that was all it may be."""
         carrier, attempt, most, patience = backend(), 0, attempts_of(self.meta.config), patience_of(self.meta.config)
-        # What may have been done is not done again, unless that does no harm.
-        is_harmless = request.method != "POST" or operation.name == "DeleteObjects"
+        is_harmless, fields, is_doubtful = request.is_same_twice, request.fields, False
+        gone, is_done = _GONE.get(operation.name, (None, False))
         while True:
             is_last = attempt + 1 >= most
             try:
-                reply = carrier.call("s3", request.method, request.target, request.fields, request.body, request.length, patience)
+                reply = carrier.call("s3", request.method, request.target, fields, request.body, request.length, patience)
                 headers, status = dict(reply.headers), reply.status
                 if operation.streams and status < 300:
                     return status, headers, reply, attempt, False
@@ -613,13 +639,22 @@ class S3(BaseClient):
                 reply.close()
                 if operation.name in _s3.LATE and status == 200 and _code(body):
                     status = 500
+                if is_doubtful and gone and status == 404 and _code(body) == gone:
+                    if is_done:
+                        return 204, headers, b"", attempt, False
+                    unknown = carrier.Failed("lost", f"{gone}, and the object that is there is not what these parts make")
+                    raise self._failure(unknown, operation.name)
                 fails = status in _RETRIED_STATUSES or (status >= 400 and _code(body) in _RETRIED_CODES)
+                is_doubtful |= fails and status != 503
                 if not fails or is_last or not (is_harmless or status == 503) or not request.rewind():
                     return status, headers, body, attempt, fails and is_last
             except carrier.Failed as failure:
                 retried = _RETRIED_FAILURES if is_harmless else _UNDONE_FAILURES
                 if failure.kind not in retried or is_last or not request.rewind():
                     raise self._failure(failure, operation.name) from failure
+                is_doubtful |= failure.kind in _DOUBTFUL_FAILURES
+            if is_doubtful and operation.name == "CompleteMultipartUpload":
+                fields = [*request.fields, ("x-millpond-repeated", "1")]
             pause(attempt)
             attempt += 1
 

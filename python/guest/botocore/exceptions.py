@@ -162,6 +162,12 @@ class BrokenStream(ResponseStreamingError, IncompleteReadError):  # noqa: F821
     fmt = ResponseStreamingError.fmt  # noqa: F821
 
 
+class UnansweredError(ConnectionClosedError):  # noqa: F821
+    """Who was to do it has gone since it was told: botocore has no other name for that than for a connection that was closed."""
+
+    fmt = ConnectionClosedError.fmt + " It may have been done or not: {error}."  # noqa: F821
+
+
 # Names that programs catch and nothing here raises, by what they derive from.
 _CAUGHT = {
     "BotoCoreError": (

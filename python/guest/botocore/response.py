@@ -41,7 +41,7 @@ class Raw(IOBase):
                 self._go_on(failure)
 
     def _go_on(self, failure):
-        reply = self._again(self._position) if self._again and failure.kind == "unavailable" else None
+        reply = self._again(self._position) if self._again and failure.kind == "lost" else None
         if reply is None:
             raise self._broken(failure) from failure
         self._reply = reply

@@ -19,8 +19,9 @@ _PIECE = 8 << 20
 class Failed(Exception):
     """No reply came, or no more of it.
 
-    `kind` is one of `denied`, `target` (there is no such thing to be asked for), `busy`, `timeout`, `unavailable` (nobody could be asked: it may be
-    tried again), `broken` (it may have been done or not) and `damaged` (what came does not have its checksum). `data` is what was read of the body before.
+    `kind` is one of `denied`, `target` (there is no such thing to be asked for), `busy` and `unavailable` (nobody was asked: it may be tried
+    again), `timeout` and `broken` (it may have been done or not), `lost` (the same, since the backend has gone meanwhile) and `damaged` (what
+    came does not have its checksum). `data` is what was read of the body before.
     """
 
     def __init__(self, kind, message):
@@ -100,6 +101,8 @@ def call(service, operation, target, parameters, body=b"", length=None, patience
             if not _send(made, memoryview(piece).cast("B")):
                 break
         return Reply(made)
+    except ConnectionAbortedError as error:
+        raise Failed("lost", str(error)) from None
     except ConnectionResetError as error:
         raise Failed("unavailable", str(error)) from None
     except ValueError as error:
@@ -119,8 +122,8 @@ def _send(made, view):
 def _heard(ask, *arguments):
     try:
         return ask(*arguments)
-    except ConnectionResetError as error:
-        raise Failed("unavailable", str(error)) from None
+    except ConnectionAbortedError as error:
+        raise Failed("lost", str(error)) from None
     except RuntimeError as error:
         try:
             said = json.loads(str(error))

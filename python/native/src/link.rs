@@ -3,7 +3,10 @@
 use exchange::Broken;
 use pyo3::{
     buffer::PyBuffer,
-    exceptions::{PyBufferError, PyConnectionResetError, PyOSError, PyRuntimeError, PyValueError},
+    exceptions::{
+        PyBufferError, PyConnectionAbortedError, PyConnectionResetError, PyOSError, PyRuntimeError,
+        PyValueError,
+    },
     ffi,
     prelude::*,
     types::PyBytes,
@@ -24,7 +27,8 @@ pub(crate) struct Call(exchange::CallHandle);
 
 fn raised(broken: Broken) -> PyErr {
     match broken {
-        Broken::Gone => PyConnectionResetError::new_err("the backend has gone"),
+        Broken::Gone => PyConnectionResetError::new_err(broken.to_string()),
+        Broken::Lost => PyConnectionAbortedError::new_err(broken.to_string()),
         Broken::Failed(reason) => PyRuntimeError::new_err(String::from_utf8_lossy(&reason).into_owned()),
         Broken::TooLarge => PyValueError::new_err(broken.to_string()),
     }
@@ -54,7 +58,7 @@ impl Link {
     }
 
     /// Begins a call with a head, whose body has `length` bytes and begins with these: the call, and how many of them were sent. Raises
-    /// `ConnectionResetError` if the backend has gone.
+    /// `ConnectionResetError` if the backend had gone before, `ConnectionAbortedError` if it may have heard of the call.
     fn call(&self, py: Python<'_>, head: &[u8], body: PyBuffer<u8>, length: u64) -> PyResult<(Call, usize)> {
         let body = shared(&body)?;
         let made = py.detach(|| self.0.call(head, body, length));

@@ -129,10 +129,29 @@ pub(crate) fn md5(bytes: &[u8]) -> String {
     STANDARD.encode(Md5::digest(bytes))
 }
 
+/// The ETag of an object in parts, without quotes, by the ETags of its parts; `None` if there are none, or one is no MD5.
+pub(crate) fn etag_of_parts(etags: &[&str]) -> Option<String> {
+    let mut sum = Md5::new();
+    for etag in etags {
+        let digits = etag.trim_matches('"').as_bytes();
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        if digits.len() != 32 {
+            return None;
+        }
+        for pair in digits.chunks_exact(2) {
+            sum.update([(digit(pair[0])? * 16 + digit(pair[1])?) as u8]);
+        }
+    }
+    (!etags.is_empty()).then(|| format!("{}-{}", hex(&sum.finalize()), etags.len()))
+}
+
 /// In lower-case hexadecimal digits, as signatures have it.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub(crate) struct Fields {
     pub(crate) checksum: Option<Checksum>,
     /// Whether `content-md5` is to be added.
     pub(crate) md5: bool,
+    /// Whether the same was asked before, and may have been done.
+    pub(crate) is_repeated: bool,
     /// Nothing is to be done but a URL signed, for so long.
     pub(crate) presign: Option<Duration>,
     /// Nothing is to be done but a form's fields signed, for so long.
@@ -149,6 +151,7 @@ impl Fields {
         match (name, value) {
             ("document", "json") => self.json = true,
             ("md5", "1") => self.md5 = true,
+            ("repeated", "1") => self.is_repeated = true,
             ("checksum", name) => {
                 let known = Checksum::named(name);
                 self.checksum = Some(known.ok_or(Unfit::Invalid("The checksum is of an unknown kind."))?);
@@ -269,6 +272,7 @@ mod tests {
             &[("x-millpond-document", "yaml")],
             &[("x-millpond-document", "json"), ("x-millpond-document", "json")],
             &[("x-millpond-checksum", "crc16")],
+            &[("x-millpond-repeated", "0")],
             &[("x-millpond-presign", "0")],
             &[("x-millpond-presign", "604801")],
             &[("x-millpond-form", "0")],

@@ -108,6 +108,7 @@ impl Shared {
             let url = signer.presign(&asked.method, &url, &asked.fields.sent, lifetime)?;
             return Ok(whole(200, "text/plain; charset=utf-8", url.into()));
         }
+        let completed = within(patience, BODY, asked.completed()).await?;
         let (body, content) = within(patience, BODY, self.outgoing(asked)).await?;
         if body.length() > 0 || matches!(asked.method, Method::PUT | Method::POST) {
             asked
@@ -122,6 +123,14 @@ impl Shared {
         signer.sign(&mut request, &content)?;
         let progress = request.body().progress();
         let response = self.client.send(request, &progress, patience).await?;
+        if let Some(etag) = completed
+            && response.status().is_client_error()
+            && let Some(reply) = self
+                .done((&asked.target, asked.form()), &signer, &etag, patience)
+                .await?
+        {
+            return Ok(reply);
+        }
         self.reply(asked, response, grants, deletion, place).await
     }
 

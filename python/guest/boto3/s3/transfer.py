@@ -4,7 +4,7 @@ import math
 import os
 import threading
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from boto3.exceptions import RetriesExceededError, S3UploadFailedError
 
@@ -261,7 +261,7 @@ def _in_parts(client, target, create, complete, config, send, parts, count):
     except BaseException:
         try:
             client.abort_multipart_upload(**target, UploadId=upload_id, **_only(complete, ("RequestPayer", "ExpectedBucketOwner")))
-        except ClientError:  # What went wrong first is what to tell.
+        except (BotoCoreError, ClientError):  # What went wrong first is what to tell.
             pass
         raise
 

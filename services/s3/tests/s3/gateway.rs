@@ -357,10 +357,13 @@ fn an_object_in_parts() {
         .is(200)
         .json();
     assert_eq!(uploads["Upload"]["Key"], "parts/k");
-    let done = ask(&ours, &put_only, call("POST", &target, &[JSON], complete.leak()))
-        .is(200)
-        .json();
-    assert_eq!(done["Key"], "parts/k");
+    let complete: &'static str = complete.leak();
+    for fields in [&[JSON][..], &[JSON, ("x-millpond-repeated", "1")]] {
+        let done = ask(&ours, &put_only, call("POST", &target, fields, complete))
+            .is(200)
+            .json();
+        assert_eq!(done["Key"], "parts/k");
+    }
     let came = ask(&ours, &all, call("GET", "/bucket/parts/k", &[], "")).is(200);
     assert!(came.body == [&first[..], &second[..]].concat());
 

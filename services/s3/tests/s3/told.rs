@@ -337,6 +337,55 @@ fn an_object_that_does_not_have_its_checksum_breaks_off() {
 }
 
 #[test]
+fn the_end_of_an_upload_that_has_come_to_it_is_known_by_its_object() {
+    let server = Server::start().unwrap();
+    let ours = start(&server, |_| ());
+    let parts = "<CompleteMultipartUpload>\
+        <Part><PartNumber>1</PartNumber><ETag>&quot;79b281060d337b9b2b84ccf390adcf74&quot;</ETag></Part>\
+        <Part><PartNumber>2</PartNumber><ETag>82136b4240d6ce4ea7d03e51469a393b</ETag></Part>\
+        </CompleteMultipartUpload>";
+    let odd = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>odd</ETag></Part></CompleteMultipartUpload>";
+    let gone = "<Error><Code>NoSuchUpload</Code></Error>";
+    let (json, repeated) = (("x-millpond-document", "json"), ("x-millpond-repeated", "1"));
+    // The value that AWS gives two parts of 5 MiB of `a` and 10 bytes of `b`.
+    let etag = "\"8b0be7847da5564ae08e97af63b60885-2\"";
+    let put_only = || contract::S3Grant {
+        actions: vec![contract::S3Action::Put],
+        ..granted("bucket", "in/")
+    };
+    let end = |fields: &[(&'static str, &'static str)], parts: &'static str, (status, etag): (u16, &str)| {
+        let media_type = vec![("content-type", "application/xml".to_owned())];
+        server.answer_first((404, media_type, gone.into()));
+        server.answer((status, vec![("etag", etag.to_owned())], "".into()));
+        let (status, text) = ours.text(
+            vec![put_only()],
+            call("POST", "/bucket/in/k?uploadId=u", fields, parts),
+        );
+        let (head, _) = last(&server);
+        (status, text.unwrap(), format!("{} {}", head.method, head.uri))
+    };
+    let (status, text, asked) = end(&[json, repeated], parts, (200, etag));
+    assert_eq!((status, &asked[..]), (200, "HEAD /bucket/in/k"));
+    for said in [
+        r#""ETag":"\"8b0be7847da5564ae08e97af63b60885-2\"""#,
+        r#""Key":"in/k""#,
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+    let (on_object, on_upload) = ("HEAD /bucket/in/k", "POST /bucket/in/k?uploadId=u");
+    for (fields, parts, found, asked) in [
+        (&[repeated][..], parts, (200, "\"other-2\""), on_object),
+        (&[repeated], parts, (403, etag), on_object),
+        (&[repeated], odd, (200, etag), on_upload),
+        (&[], parts, (200, etag), on_upload),
+        (&[repeated, ("if-none-match", "*")], parts, (200, etag), on_upload),
+    ] {
+        let (status, text, was_asked) = end(fields, parts, found);
+        assert_eq!((status, &was_asked[..], &text[..]), (404, asked, gone));
+    }
+}
+
+#[test]
 fn of_many_deletions_those_that_are_not_granted_are_left_out() {
     let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
