@@ -202,7 +202,9 @@ class Dots(Panel):
 def rows_of(panels):
     """Panels side by side, as many as can be read on a screen, and about as many in each row."""
     rows = fill(panels, len(panels))
-    return fill(panels, -(-len(panels) // max(len(rows), 1)))
+    even = fill(panels, -(-len(panels) // max(len(rows), 1)))
+    # Wide panels may need more rows then.
+    return even if len(even) == len(rows) else rows
 
 
 def fill(panels, most):
