@@ -177,6 +177,14 @@ def is_saturated(report):
     return report["server_core_busy"] >= 0.98 and report["server_busy"] >= 0.95 and report["client_busy"] < 0.98
 
 
+def command_line(name, whole):
+    """What makes the same again."""
+    if whole:
+        return f"make bench-{name}"
+    script = Path(sys.argv[0]).resolve()
+    return " ".join([str(script.relative_to(ROOT)) if script.is_relative_to(ROOT) else script.name, *sys.argv[1:]])
+
+
 def conduct(name, campaign, description, ours, places, prepare=(), figures=None, build=("--all-targets",)):
     """Runs a bench from its command line. `ours` names the contenders whose wrong answers are a claim; `places` gives the
     drawings their colours' order; `prepare` are commands that run first; `figures` is where drawings go that the manual shows;
@@ -241,7 +249,7 @@ def conduct(name, campaign, description, ours, places, prepare=(), figures=None,
     )
     drawn = figures if figures and output == ROOT / "bench/results" else output
     for drawing, (title, panels, note) in bench.drawings.items():
-        plots.draw(drawn / f"{name}-{drawing}.svg", title, panels, note)
+        plots.draw(drawn / f"{name}-{drawing}.svg", title, panels, note, command_line(name, whole))
     print(results.claims_table(bench.claims))
     for contender, (count, first) in bench.wrong.items():
         print(f"{contender}: {count} wrong answers; the first: {first}")

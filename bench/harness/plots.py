@@ -200,18 +200,26 @@ class Dots(Panel):
 
 
 def rows_of(panels):
-    """Panels side by side, as many as can be read on a screen."""
+    """Panels side by side, as many as can be read on a screen, and about as many in each row."""
+    rows = fill(panels, len(panels))
+    even = fill(panels, -(-len(panels) // max(len(rows), 1)))
+    # Wide panels may need more rows then.
+    return even if len(even) == len(rows) else rows
+
+
+def fill(panels, most):
+    """Rows of at most so many."""
     rows = []
     for panel in panels:
-        if rows and sum(one.width for one in rows[-1]) + panel.width <= WIDEST:
+        if rows and len(rows[-1]) < most and sum(one.width for one in rows[-1]) + panel.width <= WIDEST:
             rows[-1].append(panel)
         else:
             rows.append([panel])
     return rows
 
 
-def draw(path, title, panels, note=""):
-    """Writes one drawing: rows of panels, their common legend and a note under them."""
+def draw(path, title, panels, note="", command=""):
+    """Writes one drawing: rows of panels, their common legend, a note under them, and the command that makes it."""
     rows = rows_of(panels)
     width = max(sum(panel.width for panel in row) for row in rows)
     floor = 34 + HEIGHT * len(rows)
@@ -226,7 +234,7 @@ def draw(path, title, panels, note=""):
         x += length
     words = textwrap.wrap(note, int(width / 5.6))
     under = floor + (row + 1) * 18
-    height = under + 10 + 14 * len(words)
+    height = under + 10 + 14 * (len(words) + bool(command))
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'font-family="system-ui, sans-serif">',
@@ -243,5 +251,8 @@ def draw(path, title, panels, note=""):
     lines += legend
     for index, line in enumerate(words):
         lines.append(f'<text x="16" y="{under + 14 + 14 * index}" font-size="10" fill="#555555">{escape(line)}</text>')
+    if command:
+        y = under + 14 + 14 * len(words)
+        lines.append(f'<text x="16" y="{y}" font-size="10" font-family="ui-monospace, monospace" fill="#555555">{escape(command)}</text>')
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*lines, "</svg>"]) + "\n")

@@ -32,6 +32,7 @@ pub(crate) struct Options {
 struct Forgetful {
     engine: Arc<dyn Engine>,
     cold: u64,
+    requests: Arc<AtomicU64>,
     unloaded: mpsc::Sender<Arc<dyn Image>>,
 }
 
@@ -42,7 +43,8 @@ struct Known {
     file: File,
     digest: Digest,
     cold: u64,
-    requests: AtomicU64,
+    /// To any function: a share of those to many functions is cold, too, though each has few.
+    requests: Arc<AtomicU64>,
     unloaded: mpsc::Sender<Arc<dyn Image>>,
 }
 
@@ -90,7 +92,7 @@ impl Engine for Forgetful {
             file: again,
             digest,
             cold: self.cold,
-            requests: AtomicU64::new(0),
+            requests: self.requests.clone(),
             unloaded: self.unloaded.clone(),
         }))
     }
@@ -170,6 +172,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
         Arc::new(Forgetful {
             engine,
             cold,
+            requests: Arc::default(),
             unloaded: unloaded.clone(),
         })
     })

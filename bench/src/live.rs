@@ -3,8 +3,9 @@
 //! one alive the same turns follow on each other.
 
 use crate::{
+    counters::{Count, Counter, Event},
     machine,
-    sandbox::{Answer, Isolation, Module, Sink, head, pure_grant, waker},
+    sandbox::{Answer, Isolation, Module, QUANTUM, Sink, head, pure_grant, waker},
     statistics::{Summary, Times},
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -17,7 +18,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::Waker,
     thread,
@@ -44,9 +45,9 @@ pub(crate) struct Options {
     /// How many end.
     #[arg(long, default_value_t = 2_000)]
     iterations: u32,
-    /// The first turn's length, in microseconds.
-    #[arg(long, default_value_t = 200)]
-    turn: u64,
+    /// The first turn's length, in microseconds: half of what the function takes, or there is no second one.
+    #[arg(long, default_value_t = 200.0)]
+    turn: f64,
     /// The sandbox's memory.
     #[arg(long, default_value = "64MiB")]
     memory: ByteSize,
@@ -64,11 +65,57 @@ pub(crate) struct Report {
     latency_us: Summary,
     /// Its second turn.
     second_us: Summary,
-    /// How many had ended in their first turn.
+    /// How many ended, and how many of these in their first turn.
+    iterations: u32,
     unbroken: u32,
-    /// What all that live take: resident, and of addresses.
+    /// What one of all that live takes: resident, and of addresses, reserved beforehand or not.
     resident_bytes: u64,
     virtual_bytes: u64,
+    /// Loads in its second turn whose address was not in the data TLB; or why nobody counts them.
+    data_tlb_misses: Option<f64>,
+    data_tlb_lacks: Option<String>,
+}
+
+/// When a turn ends: in nanoseconds since the bench began.
+struct Alarm {
+    began: Instant,
+    at: AtomicU64,
+}
+
+/// No turn ends.
+const NEVER: u64 = u64::MAX;
+/// After which a preemption is tried again: one that comes before the function's code has begun may be lost.
+const AGAIN: Duration = Duration::from_micros(20);
+
+impl Alarm {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            at: AtomicU64::new(NEVER),
+        }
+    }
+
+    fn since(&self, moment: Instant) -> u64 {
+        u64::try_from(moment.saturating_duration_since(self.began).as_nanos()).unwrap_or(NEVER)
+    }
+
+    fn set(&self, end: Option<Instant>) {
+        let at = end.map_or(NEVER, |end| self.since(end));
+        self.at.store(at, Ordering::Release);
+    }
+
+    /// Preempts whatever runs when it is time. To be exact to the microsecond it has a core of its own, and does not sleep.
+    fn ring(&self, stop: &AtomicBool, preempt: impl Fn()) {
+        while !stop.load(Ordering::Relaxed) {
+            if self.since(Instant::now()) >= self.at.load(Ordering::Acquire) {
+                preempt();
+                thread::sleep(AGAIN);
+            } else {
+                // For where it has no core of its own.
+                thread::yield_now();
+            }
+        }
+    }
 }
 
 struct One {
@@ -85,6 +132,16 @@ struct Bench<'a> {
     expected: Vec<u8>,
     turn: Duration,
     waker: Waker,
+    alarm: &'a Alarm,
+    misses: Result<Counter, String>,
+}
+
+/// What a sandbox took when it was at its end.
+struct Taken {
+    second: Duration,
+    whole: Duration,
+    /// In its second turn.
+    misses: Count,
 }
 
 impl Bench<'_> {
@@ -99,7 +156,11 @@ impl Bench<'_> {
         let begin = Instant::now();
         let spawned = self.image.spawn(&self.grant, input);
         let mut sandbox = spawned.map_err(|error| anyhow::anyhow!("cannot make a sandbox: {error:?}"))?;
-        let ended = self.run(&mut *sandbox, self.turn)?;
+        let until = Instant::now() + self.turn;
+        self.alarm.set(Some(until));
+        let ended = self.run(&mut *sandbox, until);
+        self.alarm.set(None);
+        let ended = ended?;
         Ok(One {
             sandbox,
             answer,
@@ -109,9 +170,9 @@ impl Bench<'_> {
     }
 
     /// Whether it ended.
-    fn run(&self, sandbox: &mut dyn Sandbox, turn: Duration) -> Result<bool> {
+    fn run(&self, sandbox: &mut dyn Sandbox, until: Instant) -> Result<bool> {
         let until = Until {
-            at: Instant::now() + turn,
+            at: until,
             asked: &AtomicBool::new(false),
         };
         match sandbox.run(&self.waker, until) {
@@ -122,42 +183,52 @@ impl Bench<'_> {
         }
     }
 
-    /// What its second turn took, and all of it.
-    fn end(&self, one: One) -> Result<(Duration, Duration)> {
+    fn counted(&self) -> Result<Count> {
+        self.misses.as_ref().map_or(Ok(Count::default()), Counter::read)
+    }
+
+    fn end(&self, one: One) -> Result<Taken> {
         let One {
             mut sandbox,
             answer,
             spent,
             mut ended,
         } = one;
+        let before = self.counted()?;
         let begin = Instant::now();
         while !ended {
-            ended = self.run(&mut *sandbox, Duration::from_secs(10))?;
+            ended = self.run(&mut *sandbox, begin + QUANTUM)?;
         }
         let second = begin.elapsed();
         drop(sandbox);
         let whole = spent + begin.elapsed();
+        let misses = self.counted()?.since(before);
         let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
         ensure!(answer.body == self.expected, "the answer is not the expected one");
-        Ok((second, whole))
+        Ok(Taken {
+            second,
+            whole,
+            misses,
+        })
     }
 }
 
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let read = |path: &PathBuf| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-    let module = Module::load_as(&options.module, options.engine, true, options.live + 1)?;
-    let stop = AtomicBool::new(false);
+    let turn = Duration::try_from_secs_f64(options.turn / 1e6).context("no such turn")?;
+    let before = machine::memory()?;
+    let engine = options.engine.engine(options.live + 1)?;
+    // An engine may have set aside the addresses of all sandboxes that it has room for.
+    let reserved = machine::memory()?.addresses.saturating_sub(before.addresses);
+    let module = Module::load_on(engine, &options.module, true)?;
+    let (stop, alarm) = (AtomicBool::new(false), Alarm::new());
     thread::scope(|scope| {
         scope.spawn(|| {
             if let Some(core) = options.ticker {
                 // Where it cannot run there, it runs elsewhere.
                 let _ = machine::pin(core);
             }
-            let _ = priority::wake_at_once();
-            while !stop.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_micros(options.turn));
-                module.engine.preempt(CoreId(0));
-            }
+            alarm.ring(&stop, || module.engine.preempt(CoreId(0)));
         });
         let measured = (|| {
             if let Some(core) = options.core {
@@ -168,17 +239,19 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
                 grant: pure_grant(options.memory)?,
                 body: read(&options.input)?.into(),
                 expected: read(&options.expect)?,
-                turn: Duration::from_micros(options.turn),
+                turn,
                 waker: waker(),
+                alarm: &alarm,
+                misses: Counter::open(Event::DataTlbLoadMisses),
             };
-            in_turn(&bench, options)
+            in_turn(&bench, options, reserved)
         })();
         stop.store(true, Ordering::Relaxed);
         measured
     })
 }
 
-fn in_turn(bench: &Bench<'_>, options: &Options) -> Result<Report> {
+fn in_turn(bench: &Bench<'_>, options: &Options, reserved: u64) -> Result<Report> {
     let before = machine::memory()?;
     let mut line = VecDeque::new();
     for id in 0..u64::from(options.live) {
@@ -186,24 +259,79 @@ fn in_turn(bench: &Bench<'_>, options: &Options) -> Result<Report> {
     }
     let after = machine::memory()?;
     let (mut whole, mut seconds) = (Times::new()?, Times::new()?);
-    let mut unbroken = 0;
+    let mut misses = Count::default();
+    let (mut iterations, mut unbroken) = (0, 0);
     // All places have been used once before anything counts.
     for turn in 0..options.live + options.iterations {
         let Some(one) = line.pop_front() else { break };
         let ended = one.ended;
-        let (second, all) = bench.end(one)?;
+        let taken = bench.end(one)?;
         if turn >= options.live {
-            whole.record(all);
-            seconds.record(second);
-            unbroken += u32::from(ended);
+            iterations += 1;
+            whole.record(taken.whole);
+            if ended {
+                unbroken += 1;
+            } else {
+                seconds.record(taken.second);
+                misses = misses.and(taken.misses);
+            }
         }
         line.push_back(bench.begin(u64::from(options.live + turn))?);
     }
+    let each = |bytes: u64| bytes / u64::from(options.live.max(1));
+    let broken = f64::from(iterations - unbroken);
+    let (data_tlb_misses, data_tlb_lacks) = match &bench.misses {
+        Ok(_) => match misses.events() {
+            Some(events) => (Some(events / broken), None),
+            None => (None, Some("others had all of the hardware's counters".to_owned())),
+        },
+        Err(reason) => (None, Some(reason.clone())),
+    };
     Ok(Report {
         latency_us: whole.summary(),
         second_us: seconds.summary(),
+        iterations,
         unbroken,
-        resident_bytes: after.resident.saturating_sub(before.resident),
-        virtual_bytes: after.addresses.saturating_sub(before.addresses),
+        resident_bytes: each(after.resident.saturating_sub(before.resident)),
+        virtual_bytes: each(reserved + after.addresses.saturating_sub(before.addresses)),
+        data_tlb_misses,
+        data_tlb_lacks,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_rings_when_it_is_time_and_again_until_it_is_off() {
+        let (stop, alarm, rung) = (AtomicBool::new(false), Alarm::new(), AtomicU64::new(0));
+        let begin = Instant::now();
+        let rings = || rung.load(Ordering::Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                alarm.ring(&stop, || {
+                    rung.fetch_add(1, Ordering::Relaxed);
+                });
+            });
+            let end = begin + Duration::from_millis(5);
+            alarm.set(Some(end));
+            let mut early = false;
+            while rings() < 3 && begin.elapsed() < Duration::from_secs(60) {
+                early |= rings() > 0 && Instant::now() < end;
+                thread::yield_now();
+            }
+            let rung = rings();
+            alarm.set(None);
+            // It may have begun to ring.
+            thread::sleep(Duration::from_millis(5));
+            let before = rings();
+            thread::sleep(Duration::from_millis(5));
+            let after = rings();
+            stop.store(true, Ordering::Relaxed);
+            assert!(!early, "it rang before its time");
+            assert!(rung >= 3, "it does not ring");
+            assert!(after <= before + 1, "it rings on");
+        });
+    }
 }

@@ -28,6 +28,7 @@
 mod bare;
 mod cold;
 mod cold_start;
+mod counters;
 mod fork_exec;
 mod instructions;
 mod kernel;

@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// What every function does.
     #[arg(long, value_enum, default_value = "ping")]
     function: Function,
+    /// The library that multiplies matrices.
+    #[arg(long, required_if_eq("function", "matmul"))]
+    library: Option<PathBuf>,
 }
 
 /// Where a node is, and where it runs.
@@ -53,14 +56,21 @@ enum Function {
     Matmul,
 }
 
-/// Stands for another engine under its name, and runs nothing of what is deployed.
-struct Native(Arc<dyn Engine>, Function);
+/// What is a part of the node.
+#[derive(Clone, Copy)]
+enum Part {
+    Ping,
+    Matmul(matmul::Native),
+}
 
-struct Inside(Function);
+/// Stands for another engine under its name, and runs nothing of what is deployed.
+struct Native(Arc<dyn Engine>, Part);
+
+struct Inside(Part);
 
 /// One request's.
 struct Call {
-    function: Function,
+    part: Part,
     grant: Arc<Grant>,
     input: Input,
 }
@@ -87,14 +97,13 @@ impl Engine for Native {
 
 impl Image for Inside {
     fn is_pure(&self) -> bool {
-        matches!(self.0, Function::Matmul)
+        matches!(self.0, Part::Matmul(_))
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
         let grant = grant.clone();
-        let function = self.0;
         Ok(Box::new(Call {
-            function,
+            part: self.0,
             grant,
             input,
         }))
@@ -107,10 +116,10 @@ impl Sandbox for Call {
             started: Some(Instant::now()),
             ..Usage::default()
         };
-        let answer = match (self.function, &self.input.body) {
-            (Function::Ping, _) => Some(Bytes::from_static(b"pong\n")),
-            (Function::Matmul, Body::Whole(matrix)) => matmul::product(matrix).map(Bytes::from),
-            (Function::Matmul, Body::Stream(_)) => None,
+        let answer = match (self.part, &self.input.body) {
+            (Part::Ping, _) => Some(Bytes::from_static(b"pong\n")),
+            (Part::Matmul(native), Body::Whole(matrix)) => native.product(matrix),
+            (Part::Matmul(_), Body::Stream(_)) => None,
         };
         let Some(answer) = answer else {
             return Step::Fault(Fault::Exit { code: 3 }, usage);
@@ -128,8 +137,15 @@ impl Sandbox for Call {
 }
 
 pub(crate) fn run(options: Options) -> Result<()> {
-    let function = options.function;
-    serve(options.place, |engine| Arc::new(Native(engine, function)))
+    let part = match (options.function, &options.library) {
+        (Function::Matmul, Some(library)) => {
+            let native = matmul::Native::load(library)?;
+            println!("matrices are multiplied by {}", native.way.to_string_lossy());
+            Part::Matmul(native)
+        }
+        _ => Part::Ping,
+    };
+    serve(options.place, |engine| Arc::new(Native(engine, part)))
 }
 
 /// A node with these instead of its engines, until it is killed.

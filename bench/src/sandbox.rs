@@ -250,8 +250,12 @@ impl Module {
 
     /// The same, of a command or a pure function.
     pub(crate) fn load_as(path: &Path, engine: Isolation, pure: bool, sandboxes: u32) -> Result<Self> {
+        Self::load_on(engine.engine(sandboxes)?, path, pure)
+    }
+
+    /// The same, by an engine that is there.
+    pub(crate) fn load_on(engine: Arc<dyn Engine>, path: &Path, pure: bool) -> Result<Self> {
         let module = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let engine = engine.engine(sandboxes)?;
         engine.seat(CoreId(0))?;
         let begin = Instant::now();
         let compiled = engine.compile(&Code {
