@@ -10,10 +10,17 @@ use contract::{
 };
 use millpond_engine_process::{Options, Process, answer, supported};
 use std::{
+    collections::BTreeSet,
     env,
+    fs::Permissions,
+    io::{BufRead as _, BufReader, Write as _},
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    },
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    process::{self, Command, ExitCode},
+    process::{self, Command, ExitCode, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -235,38 +242,218 @@ fn pure_functions_fail_as_others_do(world: &World) {
     assert!(matches!(fault("pointer"), Fault::BadOutput { .. }));
 }
 
-/// Every way out is shut, and said to be: it is refused, or who tries it is ended. A neighbour of the same zygote goes on.
+/// Who can go a way where there are no walls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outside {
+    NotTried,
+    Somebody,
+    Anybody,
+}
+
+/// A way out, as the program lists it.
+struct Way {
+    name: String,
+    outside: Outside,
+    shut_by: Vec<String>,
+}
+
+impl Way {
+    fn all(listed: &str) -> Vec<Self> {
+        let one = |line: &str| {
+            let mut words = line.split(' ').map(str::to_owned);
+            let (name, outside) = (words.next().unwrap(), words.next().expect(line));
+            let outside = match &*outside {
+                "not_tried" => Outside::NotTried,
+                "somebody" => Outside::Somebody,
+                "anybody" => Outside::Anybody,
+                other => panic!("{name}: {other}"),
+            };
+            Self {
+                name,
+                outside,
+                shut_by: words.collect(),
+            }
+        };
+        listed.lines().map(one).collect()
+    }
+
+    /// `others`: a process that is none of its, the zygote, and memory of the former.
+    fn arguments(&self, [outside, zygote]: [i32; 2], there: &str) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            outside.to_string(),
+            zygote.to_string(),
+            there.to_owned(),
+        ]
+    }
+}
+
+/// A process that hostile ones may try things on. It ends with this value.
+struct Victim {
+    process: process::Child,
+    there: String,
+}
+
+impl Victim {
+    fn new(program: &Path) -> Self {
+        let mut process = Command::new(program)
+            .arg("be_outside")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("the program can be started");
+        let mut there = String::new();
+        let said = process.stdout.take().expect("it is piped");
+        BufReader::new(said).read_line(&mut there).unwrap();
+        Self {
+            process,
+            there: there.trim().to_owned(),
+        }
+    }
+
+    fn number(&self) -> i32 {
+        self.process.id().cast_signed()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An error's or a signal's name, or what else became of it. `Err` says what a way out would look like.
+fn shut_by(ended: Result<(), Fault>, said: &str) -> Result<String, String> {
+    match ended {
+        Ok(()) if said.starts_with("refused: ") => Ok(said.trim()["refused: ".len()..].to_owned()),
+        Err(Fault::OutOfMemory { .. }) => Ok("OUT_OF_MEMORY".to_owned()),
+        Err(Fault::Trap { reason }) => {
+            let number = reason.rsplit_once("(signal ").map(|(_, number)| number);
+            let signal = match number.and_then(|number| number.trim_end_matches(')').parse().ok()) {
+                Some(libc::SIGSYS) => "SIGSYS",
+                Some(libc::SIGSEGV) => "SIGSEGV",
+                Some(libc::SIGXFSZ) => "SIGXFSZ",
+                _ => return Err(reason),
+            };
+            Ok(signal.to_owned())
+        }
+        other => Err(format!("{said} {other:?}")),
+    }
+}
+
+/// Every way out is shut, by what is to shut it: see the program's source. Neither the zygote nor a neighbour notices any.
 fn nobody_gets_out(world: &World) {
-    let image = world.image("hostile.c", &[]);
+    let (other, spawner) = another(world, &Options::default());
+    let image = other.image("hostile.c", &[]);
     let grant = |arguments: Vec<String>| Grant {
         arguments,
         ..with(|limits| limits.memory = ByteSize::mib(64))
     };
-    let (ended, ways, _) = run(&image, &grant(Vec::new()), "");
+    let (ended, listed, _) = run(&image, &grant(Vec::new()), "");
     assert_eq!(ended, Ok(()));
-    assert!(ways.lines().count() >= 100, "{ways}");
-    let program = world.image("program.c", &[]);
+    let ways = Way::all(&listed);
+    assert!(ways.len() >= 128, "{listed}");
+    let zygotes = || children(spawner.number);
+    let own = zygotes();
+    let [zygote] = &own[..] else {
+        panic!("it has one zygote: {own:?}");
+    };
+    let program = other.image("program.c", &[]);
     let mut neighbour = Running::spawn(&program, &grant(vec!["wait".into()]), b"");
-    assert!(neighbour.turn().is_none());
+    until(|| {
+        assert!(neighbour.turn().is_none());
+        neighbour.usage().started
+    });
+    let neighbours = zygotes();
+    assert_eq!(neighbours.len(), 2);
+    let numbers = |found: &[Found]| found.iter().map(|found| found.number).collect::<BTreeSet<_>>();
 
-    let own = process::id().to_string();
-    let mut escaped = Vec::new();
-    for way in ways.lines() {
-        let (ended, said, _) = run(&image, &grant(vec![way.to_owned(), own.clone()]), "its input");
-        let outcome = match ended {
-            Ok(()) if said.starts_with("refused: ") => said.trim().to_owned(),
-            Err(Fault::Trap { reason } | Fault::OutOfMemory { reason, .. }) => reason,
-            other => {
-                escaped.push(format!("{way}: {said} {other:?}"));
-                continue;
-            }
-        };
-        println!("{way}: {outcome}");
+    let file = other.folder.path().join("hostile");
+    std::fs::write(&file, other.executable("hostile.c", &[])).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    let mut victim = Victim::new(&file);
+    let mut open = Vec::new();
+    for way in &ways {
+        let arguments = way.arguments([victim.number(), zygote.number], &victim.there);
+        let (ended, said, _) = run(&image, &grant(arguments), "its input");
+        match shut_by(ended, &said) {
+            Ok(found) if way.shut_by.contains(&found) => println!("{}: {found}", way.name),
+            found => open.push(format!("{}: {found:?}, not {:?}", way.name, way.shut_by)),
+        }
+        let still = victim.process.try_wait().unwrap().is_none();
+        if !still || neighbour.turn().is_some() || numbers(&zygotes()) != numbers(&neighbours) {
+            panic!("{}: others are ended by it; before that {open:?}", way.name);
+        }
     }
-    assert_eq!(escaped, Vec::<String>::new());
-    assert!(neighbour.turn().is_none(), "a neighbour was ended");
-    let (ended, _, _) = run(&image, &grant(vec!["write_after_the_end".into()]), "");
-    assert_eq!(ended, Ok(()));
+    assert_eq!(open, Vec::<String>::new());
+}
+
+/// The same program where there are no walls: what is tried in vain can be seen to work.
+fn ways_out_are_ways_where_there_are_no_walls(world: &World) {
+    let file = world.folder.path().join("hostile");
+    std::fs::write(&file, world.executable("hostile.c", &[])).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    let said = |command: &mut Command| {
+        let output = command.output().expect("the program can be started");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let ways = Way::all(&said(&mut Command::new(&file)));
+    let (mut seen, mut unseen) = (0, Vec::new());
+    for way in ways.iter().filter(|way| way.outside != Outside::NotTried) {
+        // Some of them end it.
+        let victim = Victim::new(&file);
+        let mut input = tempfile::tempfile().unwrap();
+        input.write_all(b"its input").unwrap();
+        // With a descriptor to be found.
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "exec \"$0\" \"$@\" 7</dev/null"])
+            .arg(&file)
+            .args(way.arguments([victim.number(); 2], &victim.there))
+            .stdin(input);
+        match said(&mut command) {
+            said if said.starts_with("escaped") => seen += 1,
+            said if way.outside == Outside::Somebody => {
+                println!("{}: not to this user on this host: {said}", way.name);
+            }
+            said => unseen.push(format!("{}: {said}", way.name)),
+        }
+    }
+    assert_eq!(unseen, Vec::<String>::new());
+    println!("{seen} of {} ways are open without walls", ways.len());
+    let anybodys = |way: &&Way| way.outside == Outside::Anybody;
+    assert!(seen >= 40 && ways.iter().filter(anybodys).count() >= 40, "{seen}");
+}
+
+/// What a guest has started ends with it, whatever it does.
+fn nothing_is_left_of_a_guest(world: &World) {
+    let (other, spawner) = another(world, &Options::default());
+    let image = other.image("hostile.c", &[]);
+    let grant = Grant {
+        arguments: vec!["write_after_the_end".into()],
+        // More than it writes before anybody has seen it.
+        ..with(|limits| limits.response_body = ByteSize::mib(256))
+    };
+    let mut running = Running::spawn(&image, &grant, b"");
+    let mut only = |parent: i32| {
+        until(|| {
+            assert!(running.turn().is_none());
+            children(parent).pop()
+        })
+    };
+    let zygote = only(spawner.number);
+    let guest = only(zygote.number);
+    let child = only(guest.number);
+    let held = [&guest, &child].map(|process| Held::new(process.number));
+    assert!(!held.iter().any(Held::has_ended));
+    signal(guest.number, libc::SIGUSR1);
+    running.finish().expect("it leaves well");
+    assert!(held.iter().all(Held::has_ended));
+    assert!(children(zygote.number).is_empty());
+    let said = running.said().text();
+    assert!(said.chars().all(|c| c == 'x'), "{said}");
 }
 
 /// A pure function has one system call, and the memory that it was given.
@@ -360,6 +547,30 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
 fn signal(process: i32, signal: i32) {
     // SAFETY: the call takes numbers; the process is a descendant of this one, which has just been seen.
     assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+}
+
+/// A process that cannot be mistaken for another that gets its number later.
+struct Held(OwnedFd);
+
+impl Held {
+    fn new(process: i32) -> Self {
+        // SAFETY: the call takes numbers; what it returns is a descriptor that nobody else has, if it is one.
+        Self(unsafe {
+            let descriptor = libc::syscall(libc::SYS_pidfd_open, process, 0);
+            assert!(descriptor >= 0, "{process} is there");
+            OwnedFd::from_raw_fd(descriptor as i32)
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut watched = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: the structure outlives the call.
+        unsafe { libc::poll(&mut watched, 1, 0) > 0 }
+    }
 }
 
 /// Stops a process, and returns once it has stopped.
@@ -550,6 +761,11 @@ const TESTS: &[(&str, Test)] = &[
     ("what_never_began_begins_again", what_never_began_begins_again),
     ("zygotes_come_and_go", zygotes_come_and_go),
     ("nobody_gets_out", nobody_gets_out),
+    (
+        "ways_out_are_ways_where_there_are_no_walls",
+        ways_out_are_ways_where_there_are_no_walls,
+    ),
+    ("nothing_is_left_of_a_guest", nothing_is_left_of_a_guest),
     ("a_pure_function_has_no_way_out", a_pure_function_has_no_way_out),
 ];
 
