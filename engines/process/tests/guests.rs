@@ -2,7 +2,7 @@
 
 use confine::Controller;
 use contract::{
-    ByteSize, Fault, Grant, Image, Protocol,
+    ByteSize, Demanded, Fault, Grant, Image, Protocol, SpawnError,
     conformance::{
         engine::{Guests, Subject, run_native},
         guest::{Running, compile, grant, input, load},
@@ -65,6 +65,14 @@ impl World {
 
     fn pure(&self) -> Arc<dyn Image> {
         self.image("pure.c", FREESTANDING)
+    }
+}
+
+/// Also where there are no control groups.
+fn anywhere() -> Options {
+    Options {
+        allow_uncounted: true,
+        ..Options::default()
     }
 }
 
@@ -201,7 +209,7 @@ fn programs_are_kept_in_their_limits(world: &World) {
 
 fn a_pure_function_gives_sets_for_sets(world: &World) {
     let image = world.pure();
-    assert!(image.is_pure());
+    assert_eq!(image.pure(), Ok(()));
     for _ in 0..3 {
         let (ended, said, log) = run(&image, &pure_grant(), "some words");
         assert_eq!((ended, &*said, &*log), (Ok(()), "SOME WORDS", ""));
@@ -343,9 +351,65 @@ fn shut_by(ended: Result<(), Fault>, said: &str) -> Result<String, String> {
     }
 }
 
+/// Where control groups count less than a manifest demands nothing of it begins, unless the operator allows that. Pure functions need none.
+fn what_a_host_does_not_count_does_not_run(world: &World) {
+    use Controller::{Cores, Memory, Processes, Time};
+    let on = |controllers: &[Controller], allow_uncounted| World {
+        engine: Process::new(&Options {
+            controllers: controllers.into(),
+            allow_uncounted,
+            ..Options::default()
+        })
+        .expect("this host has what it takes"),
+        folder: tempfile::tempdir().expect("a folder can be made"),
+    };
+    let demanding = |cpu_time, cpus| with(|limits| limits.demanded = Demanded { cpu_time, cpus });
+    let refused = |other: &World, grant: Grant| {
+        let image = other.image("program.c", &[]);
+        let kept = image.keeps(&grant.limits, &grant.protocol);
+        let (input, _) = input(b"x");
+        match (kept, image.spawn(&Arc::new(grant), input)) {
+            (Ok(()), Ok(_)) => None,
+            (Err(reason), Err(SpawnError::Failed { reason: same })) if reason == same => Some(reason),
+            (kept, _) => panic!("it is refused twice or not at all: {kept:?}"),
+        }
+    };
+    let nothing = on(&[], false);
+    let reason = refused(&nothing, grant()).expect("it may not run");
+    assert!(
+        reason.contains("memory") && reason.contains("processes"),
+        "{reason}"
+    );
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(run(&nothing.pure(), &pure_grant(), "some words").1, "SOME WORDS");
+    }
+    let allowed = on(&[], true);
+    let image = allowed.image("program.c", &[]);
+    assert_eq!(refused(&allowed, demanding(true, true)), None);
+    assert_eq!(run(&image, &grant(), "x").0, Ok(()));
+    let kept = image.kept(&grant()).unwrap();
+    assert!(kept.contains("each process by itself"), "{kept}");
+
+    if let Err(reason) = confine::Groups::make_with(&[Memory, Processes]) {
+        return println!("skipped: there are no control groups here: {reason}");
+    }
+    let no_more = on(&[Memory, Processes], false);
+    let image = no_more.image("program.c", &[]);
+    assert_eq!(run(&image, &grant(), "x").0, Ok(()));
+    let kept = image.kept(&grant()).unwrap();
+    assert!(kept.contains("cores are not limited"), "{kept}");
+    assert!(refused(&no_more, demanding(false, true)).is_some_and(|reason| reason.contains("`cpus`")));
+    assert!(refused(&no_more, demanding(true, false)).is_some_and(|reason| reason.contains("`cpu_time`")));
+    let all = confine::Groups::make().is_ok_and(|groups| groups.counts(Cores) && groups.counts(Time));
+    assert_eq!(refused(world, demanding(true, true)), None, "it is allowed there");
+    if all {
+        assert_eq!(refused(&on(&Controller::ALL, false), demanding(true, true)), None);
+    }
+}
+
 /// Every way out is shut, by what is to shut it: see the program's source. Neither the zygote nor a neighbour notices any.
 fn nobody_gets_out(world: &World) {
-    let (other, spawner) = another(world, &Options::default());
+    let (other, spawner) = another(world, &anywhere());
     let image = other.image("hostile.c", &[]);
     let grant = |arguments: Vec<String>| Grant {
         arguments,
@@ -429,7 +493,7 @@ fn ways_out_are_ways_where_there_are_no_walls(world: &World) {
 
 /// What a guest has started ends with it, whatever it does.
 fn nothing_is_left_of_a_guest(world: &World) {
-    let (other, spawner) = another(world, &Options::default());
+    let (other, spawner) = another(world, &anywhere());
     let image = other.image("hostile.c", &[]);
     let grant = Grant {
         arguments: vec!["write_after_the_end".into()],
@@ -608,7 +672,7 @@ fn another(world: &World, options: &Options) -> (World, Found) {
 
 /// A request whose zygote ends before its guest has begun is served by another zygote, once.
 fn what_never_began_begins_again(world: &World) {
-    let (other, spawner) = another(world, &Options::default());
+    let (other, spawner) = another(world, &anywhere());
     let mut images = vec![(
         other.image("program.c", &[]),
         grant(),
@@ -636,7 +700,7 @@ fn what_never_began_begins_again(world: &World) {
     let without = World {
         engine: Process::new(&Options {
             program: "/bin/false".into(),
-            ..Options::default()
+            ..anywhere()
         })
         .expect("the program is not asked yet"),
         folder: tempfile::tempdir().expect("a folder can be made"),
@@ -654,7 +718,7 @@ fn what_never_began_begins_again(world: &World) {
 fn zygotes_come_and_go(world: &World) {
     let options = Options {
         zygotes: 2,
-        ..Options::default()
+        ..anywhere()
     };
     let (other, spawner) = another(world, &options);
     let image = || other.image("program.c", &[]);
@@ -767,6 +831,10 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("nothing_is_left_of_a_guest", nothing_is_left_of_a_guest),
     ("a_pure_function_has_no_way_out", a_pure_function_has_no_way_out),
+    (
+        "what_a_host_does_not_count_does_not_run",
+        what_a_host_does_not_count_does_not_run,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -783,7 +851,7 @@ fn main() -> ExitCode {
         .and_then(|word| word.to_str())
         .filter(|word| !word.starts_with('-'));
     let world = World {
-        engine: Process::new(&Options::default()).expect("this host has what it takes"),
+        engine: Process::new(&anywhere()).expect("this host has what it takes"),
         folder: tempfile::tempdir().expect("a folder can be made"),
     };
     let mut failed = 0;
