@@ -28,7 +28,7 @@ use std::{
 };
 
 /// Changes with the format.
-const MAGIC: [u8; 8] = *b"pondelf1";
+const MAGIC: [u8; 8] = *b"pondelf2";
 
 /// Threads and processes of a guest.
 const PROCESSES: u64 = 64;

@@ -28,6 +28,7 @@ mod executable;
 mod files;
 mod host;
 mod image;
+mod instructions;
 mod interpreter;
 mod libraries;
 mod packages;

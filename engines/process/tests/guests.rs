@@ -559,6 +559,32 @@ fn a_pure_function_has_no_way_out(world: &World) {
     assert!(matches!(ended("i".into()), Fault::Trap { .. }));
 }
 
+/// What the processor gives at random is no input's to decide.
+fn code_that_asks_for_random_numbers_is_not_pure(world: &World) {
+    for (hidden, name) in [
+        ("rdrand %rax", "`rdrand`"),
+        ("rdseed %ecx", "`rdseed`"),
+        (".byte 0xf3, 0x0f, 0xc7, 0xf8", "`rdpid`"),
+        ("mov $0xf0c70f90, %eax", "`rdrand`"),
+        (".byte 0x66, 0x66, 0x48, 0x0f, 0xc7, 0xf1", "`rdrand`"),
+    ] {
+        let option = format!("-DHIDDEN=\"{hidden}\"");
+        let image = world.image("hostile_pure.c", &[FREESTANDING, &[&option]].concat());
+        let reason = image.pure().expect_err(hidden);
+        assert!(reason.contains(name), "{hidden}: {reason}");
+        let (input, _) = input(b"r0");
+        match image.spawn(&Arc::new(pure_grant()), input) {
+            Err(SpawnError::Failed { reason }) => assert!(reason.contains(name), "{hidden}: {reason}"),
+            _ => panic!("{hidden}: it should not be spawned"),
+        }
+    }
+    for harmless in ["cmpxchg16b (%rsp)", "mov $0xf0c70e90, %eax"] {
+        let option = format!("-DHIDDEN=\"{harmless}\"");
+        let image = world.image("hostile_pure.c", &[FREESTANDING, &[&option]].concat());
+        assert_eq!(image.pure(), Ok(()), "{harmless}");
+    }
+}
+
 /// A process of this host, as `/proc` tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
@@ -831,6 +857,10 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("nothing_is_left_of_a_guest", nothing_is_left_of_a_guest),
     ("a_pure_function_has_no_way_out", a_pure_function_has_no_way_out),
+    (
+        "code_that_asks_for_random_numbers_is_not_pure",
+        code_that_asks_for_random_numbers_is_not_pure,
+    ),
     (
         "what_a_host_does_not_count_does_not_run",
         what_a_host_does_not_count_does_not_run,
