@@ -38,7 +38,7 @@ millpond: setup ## Build the command alone, for those who want to use it: target
 # All targets at once, tests included: their features are those of every later step, so nothing is compiled twice.
 build: setup guests examples ## Build the node, the command, the chores, the tests, the guests and the examples
 	cargo build --release --workspace --all-targets
-	@if go version 2>/dev/null | grep -qE 'go1\.(2[5-9]|[3-9][0-9])'; then $(MAKE) --no-print-directory build/guests/http-go.wasm; fi
+	@if go version 2>/dev/null | grep -qE 'go1\.(2[5-9]|[3-9][0-9])'; then $(MAKE) --no-print-directory build/guests/http-go.wasm build/guests/words-go.wasm; fi
 
 demo: build ## Start a node, deploy every example to it, invoke each, compare the answers
 	@python3 scripts/demo.py
@@ -180,6 +180,10 @@ build/guests/object-component.wasm: $(wildcard tests/guests/object-component/*.*
 # By a chore, so after cargo: `build` asks for it where Go is new enough for the bindings.
 build/guests/http-go.wasm: tests/guests/http-go/handler.go examples/hello-http-python/wit/proxy.wit Makefile | build/guests
 	$(XTASK) go-component examples/hello-http-python/wit $< $@
+
+# The same.
+build/guests/words-go.wasm: tests/guests/words-go/words.go Makefile | build/guests
+	GOOS=wasip1 GOARCH=wasm GOTOOLCHAIN=local GOCACHE=$(CURDIR)/build/go-cache go build -trimpath -ldflags='-s -w' -o $@ $<
 
 build/guests/%.wasm: tests/guests/%.rs Makefile | build/guests
 	rustc --edition 2024 --target wasm32-wasip1 -O -C strip=symbols -o $@ $<

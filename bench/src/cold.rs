@@ -127,8 +127,8 @@ impl Image for Known {
         self.hot.streams()
     }
 
-    fn is_pure(&self) -> bool {
-        self.hot.is_pure()
+    fn pure(&self) -> Result<(), String> {
+        self.hot.pure()
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {

@@ -111,6 +111,8 @@ impl Isolation {
             Self::Process => {
                 let options = engine_process::Options {
                     sandboxes,
+                    // What is measured does not depend on it.
+                    allow_uncounted: true,
                     ..engine_process::Options::default()
                 };
                 Ok(Arc::new(engine_process::Process::new(&options)?))

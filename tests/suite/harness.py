@@ -7,6 +7,7 @@ holds, and fails by name when it never does.
 """
 
 import contextlib
+import functools
 import hashlib
 import http.client
 import json
@@ -231,6 +232,14 @@ class Application:
         return {change["function"]: change.get("to") for change in self.deployment["changes"]}
 
 
+@functools.cache
+def counts_executables():
+    """Whether this host keeps the limits of executables: where it does not, nodes are told to run them all the same."""
+    said = subprocess.run([MILLPOND, "doctor", "-o", "json"], env=clean_environment(), stdout=subprocess.PIPE, check=False)
+    [finding] = [finding for finding in json.loads(said.stdout) if finding["capability"] == "limits of executables"]
+    return finding["state"] == "ok"
+
+
 class Node:
     """A running node. `stop` ends it as an operator does, `kill` as a power cut does; `start` starts it again."""
 
@@ -244,6 +253,8 @@ class Node:
         self.ending = False
         self.command = [MILLPOND, "serve", "-o", "json", "--log", "json", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         self.command += ["--data", self.data, "--cores", ",".join(map(str, cores))]
+        if "[process]" not in config and not counts_executables():
+            config += "\n[process]\nallow_uncounted = true\n"
         if config:
             path = self.folder / "config.toml"
             path.write_text(config)

@@ -42,6 +42,7 @@ UNPROVOKED = {
     "code-too-large": "more bytes than a test should send",
     "engine-unavailable": "the manifest knows no engine that this node does not have",
     "calls-unavailable": "a node always takes them",
+    "limits-unavailable": "a node whose host counts nothing: test_processes.py has one",
 }
 # Whose example is told in words.
 IN_WORDS = {"not-a-manifest", "interrupted"}

@@ -55,7 +55,8 @@ def test_the_node_chooses_it_for_an_executable(node):
     app = node.deploy("native", {"auto": (native("echo"), {}), "named": (native("echo"), {"engine": "process"})})
     for name in ("auto", "named"):
         assert app.call(name, b"x" * 100_000).body == b"x" * 100_000
-        assert node.control("GET", f"/v1/functions/native.{name}").document["tier"] == {"engine": "process"}
+        tier = node.control("GET", f"/v1/functions/native.{name}").document["tier"]
+        assert tier.pop("kept").startswith("memory") and tier == {"engine": "process"}
     for engine in ("wasmtime", "aot"):
         problem = node.try_deploy("wrong", {"f": (native("echo"), {"engine": engine})}).problem(422, "code-refused")
         assert "it is a native executable, which this engine does not run" in problem["detail"], problem
@@ -105,6 +106,42 @@ def test_who_takes_too_long_is_gone(make_node):
     [spawner] = children(node.process.pid)
     [zygote] = children(spawner)
     eventually(lambda: not children(zygote), "the guest has ended")
+
+
+def uncounted(make_node, allow):
+    """A node on a host that has no control groups: in a mount namespace without them."""
+    node = make_node(start=False, config=f"[process]\nallow_uncounted = {str(allow).lower()}\n")
+    script = "for place in $(awk '$3 ~ /^cgroup/ {print $2}' /proc/mounts | sort -r); do umount -l $place; done; exec \"$@\""
+    node.command = ["unshare", "--mount", "sh", "-c", script, "sh", *node.command]
+    return node.start()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can take control groups away from a node")
+def test_what_a_host_does_not_count_does_not_run(make_node):
+    node = uncounted(make_node, allow=False)
+    from test_python import function
+
+    handler = function("def handler(event, context):\n    return 1")
+    for code in ((native("ping"), {}), handler):
+        problem = node.try_deploy("uncounted", {"f": code}).problem(422, "limits-unavailable")
+        assert "memory" in problem["detail"] and "allow_uncounted" in problem["hint"], problem
+    # What has one process, or is counted by the node, runs.
+    app = node.deploy("counted", {"wasm": ("ping", {"cpus": 1, "cpu_time": "1s"}), "pure": (native("words"), WORDS | {"memory": "16MiB"})})
+    assert app.call("wasm").text == "pong\n"
+    kept = lambda node, name: node.control("GET", f"/v1/functions/{name}").document["tier"].get("kept")
+    assert kept(node, "counted.wasm") is None and "process" in kept(node, "counted.pure")
+
+    allowed = uncounted(make_node, allow=True)
+    app = allowed.deploy("uncounted", {"f": (native("ping"), {"cpus": 2, "cpu_time": "1s"}), "g": handler})
+    assert app.call("f").text == "pong\n" and app.call("g", b"{}").document == 1
+    for name in ("f", "g"):
+        assert "each process by itself" in kept(allowed, f"uncounted.{name}")
+    # It was deployed, and may not run any more.
+    allowed.stop()
+    configuration = allowed.folder / "config.toml"
+    configuration.write_text(configuration.read_text().replace("true", "false"))
+    allowed.start()
+    app.call("f").problem(500, "platform")
 
 
 def test_a_zygote_or_a_spawner_that_dies_is_replaced(make_node):

@@ -6,6 +6,7 @@ import email.policy
 import re
 import struct
 import subprocess
+import threading
 from collections import Counter
 
 import pytest
@@ -108,6 +109,38 @@ def test_engines_give_the_same(node):
     assert len({tuple(sorted(found.items())) for found in answers.values()}) == 1, answers
 
 
+@pytest.mark.parametrize("engine", ["wasmtime", "aot", "process"])
+def test_a_sandbox_comes_with_the_last_byte_of_its_inputs(make_node, engine):
+    """On a node of its own, all of whose sandboxes are counted."""
+    node = make_node()
+    if engine not in node.control("GET", "/v1/node").document["engines"]:
+        pytest.skip(f"the engine {engine} is not here: `millpond doctor` says why")
+    code = (GUESTS / "words.native").read_bytes() if engine == "process" else "words-files"
+    app = node.deploy("slow", {"pure": (code, WORDS | {"engine": engine, "memory": "16MiB"}), "ping": "ping", "sleep": "sleep"})
+    alive = lambda: sum(value for series, value in node.metrics().items() if series.startswith("millpond_sandboxes{"))
+    # One that waits is seen.
+    waiting = threading.Thread(target=lambda: app.call("sleep", rest="?ms=3000"))
+    waiting.start()
+    eventually(lambda: alive() == 1, "a sandbox that sleeps is counted")
+    waiting.join()
+    eventually(lambda: alive() == 0, "it is gone")
+
+    text = b"mill pond " * 100_000
+    head = f"POST {app.path('pure')} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\nExpect: 100-continue\r\n\r\n"
+    with node.wire() as wire:
+        wire.send(head.encode())
+        assert wire.read("POST").status == 100
+        for begin in range(0, len(text), 200_000):
+            assert alive() == 0, f"it has a sandbox for {begin} bytes of {len(text)}"
+            wire.send(text[begin : begin + 200_000])
+            if begin + 200_000 < len(text):
+                # What was sent before has been read by the one core then, but for what is still on its way.
+                assert app.call("ping").text == "pong\n"
+                eventually(lambda: alive() == 0, "only that one's sandbox was there")
+        answer = wire.read("POST")
+    assert answer.status == 200 and items(answer) == {"counts/body": b"mill 100000\npond 100000\n"}
+
+
 def test_a_component_is_refused(node):
     with pytest.raises(AssertionError, match="is for core modules"):
         node.deploy("pure-component", {"it": ("http-component", {"protocol": "pure"})})
@@ -167,6 +200,23 @@ def test_both_ways_and_both_languages_give_the_same(words):
             assert items(answer) == expected, way
             answers.add(answer.body)
     assert len(answers) == 1
+
+
+@pytest.mark.skipif(not (GUESTS / "words-go.wasm").exists(), reason="build/guests/words-go.wasm is not built: that takes Go 1.25 or later")
+@pytest.mark.parametrize("engine", ["wasmtime", "wasmtime-dense", "aot"])
+def test_the_same_in_go(node, engine):
+    """By the way of files, which its library knows. Modules of its size are none for rwasm."""
+    if engine not in node.control("GET", "/v1/node").document["engines"]:
+        pytest.skip(f"the engine {engine} is not here: `millpond doctor` says why")
+    app = node.deploy(f"words-go-{engine}", {"it": ("words-go", WORDS | {"engine": engine, "memory": "64MiB"})})
+    parts = [(f"texts/{name}", text) for name, text in TEXTS.items()]
+    body, headers = form(*parts, *((f"matrices/{name}", matrix) for name, matrix in MATRICES.items()))
+    expected = {f"counts/{name}": counted(text) for name, text in TEXTS.items()} | {"product/c": multiplied(**MATRICES)}
+    answers = [app.call("it", body, headers=headers) for _ in range(3)]
+    assert all(answer.status == 200 and items(answer) == expected for answer in answers), answers[0].body
+    assert len({answer.body for answer in answers}) == 1
+    lonely, headers = form(("matrices/a", MATRICES["a"]))
+    assert "exited with code 5" in app.call("it", lonely, headers=headers).problem(502, "function-exit")["detail"]
 
 
 def test_keys_stay_with_items(words):

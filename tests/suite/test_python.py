@@ -445,6 +445,31 @@ def test_calls_that_no_program_makes_are_its_end(node):
         assert "signal 31" in app.call("f", b"{}").problem(502, "function-trap")["detail"], number
 
 
+def test_who_signals_its_own_group_ends_nobody_else(make_node):
+    """Process groups cross process namespaces: on a node of its own, whose processes are all looked at."""
+    node = make_node()
+    app = node.deploy("python-groups", {
+        # The first process of a namespace is not ended by its own signals.
+        "ends": function("import os, signal\ndef handler(event, context):\n    os.killpg(0, signal.SIGKILL)\n    return 2"),
+        "imports": function("import os, signal\nos.killpg(0, signal.SIGKILL)\ndef handler(event, context):\n    pass"),
+        "other": function("def handler(event, context):\n    return 1"),
+    })
+    assert app.call("other", b"{}").document == 1
+    [spawner] = children(node.process.pid)
+    [others] = children(spawner)
+    before = children(others)
+    assert app.call("ends", b"{}").document == 2
+    # Its own interpreter is there, too, for the next request.
+    of_ends = [zygote for zygote in children(spawner) if zygote != others]
+    interpreter = set(interpreters(node)) - set(before)
+    assert len(of_ends) == 1 and len(interpreter) == 1
+    assert app.call("ends", b"{}").document == 2
+    assert interpreter <= set(interpreters(node))
+    assert "signal 9" in app.call("imports", b"{}").problem(502, "function-trap")["detail"]
+    assert {others, *of_ends} <= set(children(spawner)) and set(before) <= set(children(others))
+    assert app.call("other", b"{}").document == 1
+
+
 def test_many_at_once(node):
     code = "import time\ndef handler(event, context):\n    time.sleep(0.05)\n    return event['n']"
     app = node.deploy("python-many", {"f": function(code)})

@@ -318,7 +318,7 @@ fn pagemap_scan() -> Finding {
 }
 
 fn user_namespaces(support: &Support) -> Finding {
-    let needed_for = "all other namespaces, and limits of how many threads a compiler has; native and Python functions (coming)";
+    let needed_for = "all other namespaces, and limits of how many threads a compiler has; native executables and functions in Python";
     let finding =
         |state, found: &str, remedy: &str| Finding::new("user namespaces", state, found, needed_for, remedy);
     if support.offers(Wall::User) {
@@ -390,7 +390,7 @@ fn namespaces(support: &Support) -> Finding {
 
 fn landlock(support: &Support) -> Finding {
     let needed_for = "compilers of functions: without it, and without mount namespaces, one that hostile code took over can \
-                      use files as the node's user, if it may start programs; native functions (coming)";
+                      use files as the node's user, if it may start programs; native executables and functions in Python";
     let remedy =
         "use a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in its lsm= list, from Linux 6.2 on";
     let (state, found) = match support.landlock {
@@ -403,7 +403,7 @@ fn landlock(support: &Support) -> Finding {
 
 fn seccomp(support: &Support) -> Finding {
     let needed_for = "compilers of functions: without it, one that hostile code took over has all system calls of the kernel; \
-                      native functions (coming)";
+                      native executables and functions in Python";
     let remedy = "use a kernel with CONFIG_SECCOMP_FILTER";
     let (state, found) = if support.seccomp {
         (State::Ok, "filters that refuse and that end")
@@ -414,8 +414,7 @@ fn seccomp(support: &Support) -> Finding {
 }
 
 fn cgroups() -> Finding {
-    let needed_for =
-        "limits of native functions on memory, processes, cores and time, for all of a request together";
+    let needed_for = "native executables and functions in Python: their limits on memory, processes, cores and time, of all of a request's processes together";
     let remedy = "run the node as root, or delegate memory, pids and cpu to it (systemd: Delegate=yes, DelegateSubgroup=node)";
     match Groups::make() {
         Ok(groups) => {

@@ -781,13 +781,74 @@ fn a_reader_that_leaves_early_is_no_error() {
 fn doctor_needs_no_node() {
     let output = millpond(&["doctor", "-o", "json"]).output().unwrap();
     let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(
+    let findings = findings.as_array().unwrap();
+    let said = |key: &str| {
         findings
-            .as_array()
-            .unwrap()
             .iter()
-            .all(|finding| finding["capability"].is_string())
+            .map(|finding| finding[key].as_str().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        said("capability"),
+        [
+            "platform",
+            "cores",
+            "kernel",
+            "memory",
+            "overcommit",
+            "memory maps",
+            "sandboxes",
+            "open files",
+            "pagemap scan",
+            "no swap",
+            "user namespaces",
+            "namespaces",
+            "landlock",
+            "seccomp",
+            "cgroups",
+            "kvm",
+            "clang",
+            "wasm-ld",
+            "compiler of aot",
+            "compiler of rwasm",
+            "Python",
+            "native executables",
+            "limits of executables",
+            "TLS",
+            "S3",
+        ]
     );
+    // What is there is not said to come.
+    let to_come = |needed_for: &&str| needed_for.contains("(coming)");
+    let to_come: Vec<_> = said("needed_for").into_iter().filter(to_come).collect();
+    assert_eq!(to_come, ["functions in a virtual machine (coming)"]);
+}
+
+#[test]
+fn doctor_says_what_is_refused_and_how_it_can_be_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("millpond.toml");
+    fs::write(&file, "[process]\nallow_uncounted = true\n").unwrap();
+    let limits = |arguments: &[&str]| {
+        let output = millpond(&[&["doctor", "-o", "json"], arguments].concat())
+            .output()
+            .unwrap();
+        let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let mut findings = findings.as_array().unwrap().iter();
+        findings
+            .find(|finding| finding["capability"] == "limits of executables")
+            .unwrap()
+            .clone()
+    };
+    let without = limits(&[]);
+    assert!(
+        without["remedy"].as_str().unwrap().contains("allow_uncounted"),
+        "{without}"
+    );
+    // With it nothing is refused on any host, and what is kept is said.
+    let with = limits(&["--config", file.to_str().unwrap()]);
+    assert_eq!(with["state"], "ok", "{with}");
+    assert!(with["found"].as_str().unwrap().starts_with("memory"), "{with}");
 }
 
 const CALL: &str = "60c820b3de8759560000000000000003";

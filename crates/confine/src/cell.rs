@@ -10,6 +10,7 @@
 //! | identity | nobody's | nobody's, in a user namespace in which there is no one else |
 //! | network, host | one empty namespace each | |
 //! | mounts, ipc, processes | an empty root with what is granted | a copy, with an empty folder of its own; queues; only its own processes |
+//! | session, process group | | its own |
 //! | limits | of size, memory, time, files | of threads |
 //! | capabilities, Landlock, seccomp | | none; what is granted; what such a guest needs |
 //!
@@ -39,7 +40,7 @@ use rustix::{
     io::{read, write},
     process::{
         DumpableBehavior, PidfdFlags, Resource, getgid, getpid, getppid, getuid, pidfd_open,
-        set_dumpable_behavior,
+        set_dumpable_behavior, setsid,
     },
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
@@ -217,9 +218,12 @@ impl Cell {
         Ok((child != 0).then_some(child as libc::pid_t))
     }
 
-    /// Has this guest end with its zygote. From here on, until [`Cell::close`] says otherwise, its zygote can trace it if it is to run a program.
+    /// Has this guest end with its zygote, and puts it into a session of its own. From here on, until [`Cell::close`] says otherwise, its zygote can trace it if it is to run a program.
     pub fn open(&self) -> io::Result<()> {
         namespace::die_with_parent()?;
+        // Process groups go across process namespaces: a signal to one's own reaches all that are in it. Landlock keeps it to what is confined
+        // together, from Linux 6.12 on only. Out of a session there is no way into a group of another.
+        setsid()?;
         if let Guests::Programs { .. } = self.guests {
             set_dumpable_behavior(DumpableBehavior::Dumpable)?;
         }

@@ -160,12 +160,17 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 impl Groups {
     /// Where this process's groups are to be. Those of processes that have ended without removing theirs go.
     pub fn make() -> io::Result<Self> {
+        Self::make_with(&Controller::ALL)
+    }
+
+    /// The same, with no other controllers than these, whatever this host has.
+    pub fn make_with(controllers: &[Controller]) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{NAME}{}.{number}", process::id());
         let mut this = Self { places: Vec::new() };
-        for parent in parents(&mounts, &own)? {
+        for parent in parents(&mounts, &own, controllers)? {
             remove_stale(&parent.folder);
             let place = parent.join(&name);
             match make(&place.folder) {
@@ -341,16 +346,19 @@ fn remove_stale(folder: &Path) {
     }
 }
 
-/// Where groups of this process's can be, in each hierarchy that counts.
-fn parents(mounts: &str, own: &str) -> io::Result<Vec<Place>> {
-    match find(mounts, own, None).map(|folder| unified(&folder)) {
+/// Where groups of this process's can be, in each hierarchy that counts what is wanted.
+fn parents(mounts: &str, own: &str, wanted: &[Controller]) -> io::Result<Vec<Place>> {
+    match find(mounts, own, None).map(|folder| unified(&folder, wanted)) {
         Some(Ok(Some(place))) => return Ok(vec![place]),
         Some(Err(error)) => return Err(error),
         Some(Ok(None)) | None => {}
     }
     let mut places: Vec<Place> = Vec::new();
     for controller in Controller::ALL {
-        let Some(folder) = find(mounts, own, Some(controller.name())) else {
+        let folder = wanted
+            .contains(&controller)
+            .then(|| find(mounts, own, Some(controller.name())));
+        let Some(folder) = folder.flatten() else {
             if controller.is_needed() {
                 let text = format!("this host's control groups do not count {}", controller.name());
                 return Err(io::Error::other(text));
@@ -370,10 +378,11 @@ fn parents(mounts: &str, own: &str) -> io::Result<Vec<Place>> {
 }
 
 /// Where groups can be in a hierarchy of version 2 in which this process is here. `None` if what is needed is counted elsewhere.
-fn unified(own: &Path) -> io::Result<Option<Place>> {
+fn unified(own: &Path, wanted: &[Controller]) -> io::Result<Option<Place>> {
     let listed = fs::read_to_string(own.join("cgroup.controllers")).unwrap_or_default();
     let counted = |controller: Controller| {
-        controller == Controller::Time || listed.split_whitespace().any(|one| one == controller.name())
+        let is_listed = listed.split_whitespace().any(|one| one == controller.name());
+        wanted.contains(&controller) && (is_listed || controller == Controller::Time)
     };
     let (controllers, others): (Vec<_>, Vec<_>) = Controller::ALL.into_iter().partition(|one| counted(*one));
     if others.iter().any(|other| other.is_needed()) {
@@ -458,7 +467,7 @@ mod tests {
     fn a_hierarchy_may_count_some_things() {
         let mounts = MOUNTS.replace("cgroup rw,memory", "cgroup rw,memory,pids");
         let own = OWN.replace("4:memory:", "4:memory,pids:");
-        let places = parents(&mounts, &own).unwrap();
+        let places = parents(&mounts, &own, &Controller::ALL).unwrap();
         let places: Vec<_> = places
             .iter()
             .map(|place| (place.folder.to_str().unwrap(), &*place.controllers))
@@ -471,8 +480,12 @@ mod tests {
                 ("/sys/fs/cgroup/cpu,cpuacct/a", &[Cores, Time][..]),
             ]
         );
-        let error = parents(MOUNTS, OWN).unwrap_err().to_string();
+        let error = parents(MOUNTS, OWN, &Controller::ALL).unwrap_err().to_string();
         assert!(error.contains("pids"), "{error}");
+        let wanted = [Memory, Processes, Time];
+        let places = parents(&mounts, &own, &wanted).unwrap();
+        assert!(places.iter().flat_map(|place| &place.controllers).eq(&wanted));
+        assert!(parents(&mounts, &own, &[]).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The seam between the worker and whatever runs code.
 
-use crate::{ByteSize, Digest, Fault, Grant, Input};
+use crate::{ByteSize, Digest, Fault, Grant, Input, Limits, Protocol};
 use std::{
     fmt, fs, io,
     path::Path,
@@ -137,9 +137,20 @@ pub trait Image: Send + Sync {
         false
     }
 
-    /// Whether its code can be a pure function ([`crate::Protocol::Pure`]).
-    fn is_pure(&self) -> bool {
-        false
+    /// Whether its code can be a pure function ([`crate::Protocol::Pure`]); or why not.
+    fn pure(&self) -> Result<(), String> {
+        Err("`protocol = \"pure\"` is for core modules, and this is none".to_owned())
+    }
+
+    /// Whether this host keeps all that these limits promise of sandboxes of its code, under this protocol; or what it does not. Those of an
+    /// image that does not keep them are not spawned.
+    fn keeps(&self, _limits: &Limits, _protocol: &Protocol) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Which limits of sandboxes with this very grant are kept, and by what, in a few words, where that depends on the host.
+    fn kept(&self, _grant: &Grant) -> Option<String> {
+        None
     }
 
     /// What is expected of versions with this very grant, told every second or so: what takes time to make can be made ahead of need, and given

@@ -207,6 +207,28 @@ pub struct Limits {
     pub concurrency: u32,
     /// Requests that wait for one.
     pub queue: u32,
+    /// Which of these are no defaults.
+    #[serde(default, skip_serializing_if = "Demanded::is_nothing")]
+    pub demanded: Demanded,
+}
+
+/// Limits that a manifest names itself, of those that some hosts cannot keep: there the function does not run. What is limited by default is
+/// limited as well as the host can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Demanded {
+    /// [`Limits::cpu_time`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cpu_time: bool,
+    /// [`Limits::cpus`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cpus: bool,
+}
+
+impl Demanded {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 fn one() -> u32 {
@@ -224,6 +246,7 @@ impl Default for Limits {
             response_body: ByteSize::mib(16),
             concurrency: 256,
             queue: 4096,
+            demanded: Demanded::default(),
         }
     }
 }

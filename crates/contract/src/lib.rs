@@ -39,8 +39,8 @@ pub use engine::{
 };
 pub use fault::Fault;
 pub use grant::{
-    AWS_SERVICES, AwsGrant, Claim, Grant, HttpGrant, Limits, Protocol, S3Action, S3Grant, is_own_address,
-    is_reserved_variable,
+    AWS_SERVICES, AwsGrant, Claim, Demanded, Grant, HttpGrant, Limits, Protocol, S3Action, S3Grant,
+    is_own_address, is_reserved_variable,
 };
 pub use head::{Head, HeadBuilder, Origin};
 pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tail};

@@ -1,7 +1,7 @@
 //! The manifest as values. The doc comments of these types are the descriptions in the JSON schema.
 
 use crate::schema;
-use contract::{ByteSize, FunctionRef, Limits, Name, SecretName, Template};
+use contract::{ByteSize, Demanded, FunctionRef, Limits, Name, SecretName, Template};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{
@@ -66,7 +66,8 @@ pub struct Function {
     )]
     #[schemars(with = "schema::Span", extend("default" = "30s"))]
     pub timeout: Option<Duration>,
-    /// Time on a core for one request, 1ms to 1h.
+    /// Time on a core for one request, 1ms to 1h. Of a native executable or a function in Python that names it, all of a request's processes
+    /// together: it does not run where the node's host cannot count that.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -74,7 +75,8 @@ pub struct Function {
     )]
     #[schemars(with = "schema::Span", extend("default" = "10s"))]
     pub cpu_time: Option<Duration>,
-    /// Cores that the processes and threads of a request to a native executable use at once, all together. A WebAssembly sandbox has one.
+    /// Cores that the processes and threads of a request to a native executable use at once, all together: one that names it does not run where
+    /// the node's host cannot count that. A WebAssembly sandbox has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32", range(min = 1, max = 1024), extend("default" = 1))]
     pub cpus: Option<u32>,
@@ -216,7 +218,7 @@ pub enum Protocol {
     /// The same, but its standard output begins with header lines and an empty line (RFC 3875, section 6).
     Cgi,
     /// The function is pure: it gets sets of items as files `/in/SET/ITEM`, or in its memory, leaves others as `/out/SET/ITEM`, or there, and sees
-    /// nothing else. Equal inputs give equal outputs, to the bits of a NaN.
+    /// nothing else. Equal inputs give equal outputs: in WebAssembly to the bits of a NaN, in native code on the same processor.
     Pure,
 }
 
@@ -481,6 +483,10 @@ impl Function {
             response_body: self.response_body.unwrap_or(default.response_body),
             concurrency: self.concurrency.unwrap_or(default.concurrency),
             queue: self.queue.unwrap_or(default.queue),
+            demanded: Demanded {
+                cpu_time: self.cpu_time.is_some(),
+                cpus: self.cpus.is_some(),
+            },
         }
     }
 

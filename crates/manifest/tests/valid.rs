@@ -1,6 +1,6 @@
 //! Manifests that are accepted, and what they become; the published schema; no input makes the reader panic.
 
-use contract::{ByteSize, Limits};
+use contract::{ByteSize, Demanded, Limits};
 use millpond_manifest::{self as manifest, Manifest, Missed, S3Action, parse};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -134,6 +134,10 @@ fn a_full_manifest_is_read() {
             response_body: ByteSize(1 << 30),
             concurrency: 1,
             queue: 0,
+            demanded: Demanded {
+                cpu_time: true,
+                cpus: true,
+            },
         }
     );
     assert_eq!(resize.deadline, Some(Duration::from_millis(40)));

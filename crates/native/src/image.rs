@@ -269,8 +269,8 @@ impl contract::Image for Ready {
         ByteSize(self.0.initial_memory())
     }
 
-    fn is_pure(&self) -> bool {
-        true
+    fn pure(&self) -> Result<(), String> {
+        Ok(())
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {

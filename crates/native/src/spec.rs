@@ -340,11 +340,12 @@ fn run(name: &str, text: &str, compiler: &dyn Compiler) -> (usize, Vec<String>) 
 }
 
 /// Version 2 with these proposals, in files whose name contains `MILLPOND_TEST_SPEC` and whose text is chosen: prints how many
-/// directives hold, and answers what is wrong with the others.
+/// directives hold, and answers what is wrong with the others. Fewer than `least` show that something is wrong with the choice, and panic, unless a name was given.
 pub fn run_all(
     compiler: &dyn Compiler,
     proposals: &[Proposal],
     chosen: impl Fn(&str) -> bool,
+    least: usize,
 ) -> Vec<String> {
     let only = std::env::var("MILLPOND_TEST_SPEC").ok();
     let tests: Vec<_> = spec(SpecVersion::V2)
@@ -373,12 +374,16 @@ pub fn run_all(
             });
         }
     });
-    let wrong = wrong.into_inner().unwrap();
+    let (held, wrong) = (held.into_inner(), wrong.into_inner().unwrap());
     println!(
-        "{} directives of {} files hold, {} do not",
-        held.into_inner(),
+        "{held} directives of {} files hold, {} do not",
         tests.len(),
         wrong.len()
+    );
+    let directives = held + wrong.len();
+    assert!(
+        directives >= least || only.is_some(),
+        "{directives} directives were run, which should be {least} or more"
     );
     wrong
 }

@@ -168,6 +168,9 @@ pub struct ProcessOptions {
     pub sandboxes: u32,
     /// Zygotes that wait for requests: each is a process, for a version of a function, and two for one in Python.
     pub zygotes: u32,
+    /// Whether functions run whose limits this host cannot keep as their manifests demand, for want of control groups: a request may then use its
+    /// `memory` in each of its processes.
+    pub allow_uncounted: bool,
     /// The interpreter of functions in Python; without one, the python3 that is on the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub python: Option<PathBuf>,
@@ -179,6 +182,7 @@ impl Default for ProcessOptions {
         Self {
             sandboxes: default.sandboxes,
             zygotes: default.zygotes,
+            allow_uncounted: default.allow_uncounted,
             python: None,
         }
     }
@@ -479,6 +483,16 @@ mod tests {
     fn unknown_keys_are_named() {
         let error = load("lisen = \"127.0.0.1:1\"").unwrap_err().to_string();
         assert!(error.contains("lisen") && error.contains("listen"), "{error}");
+    }
+
+    #[test]
+    fn that_limits_are_not_kept_is_allowed_by_name_only() {
+        assert!(!load("[process]\nzygotes = 3").unwrap().process.allow_uncounted);
+        let config = load("[process]\nallow_uncounted = true").unwrap();
+        assert!(config.process.allow_uncounted && config.process.zygotes == 64);
+        let error = load("[process]\nallow_uncount = true").unwrap_err().to_string();
+        assert!(error.contains("allow_uncounted"), "{error}");
+        assert!(load("[process]\nallow_uncounted = \"yes\"").is_err());
     }
 
     #[test]

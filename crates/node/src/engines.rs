@@ -1,10 +1,10 @@
 //! The engines of a node, and the compilers that it starts for them.
 
 use crate::{Config, Error, Room, limits, outside};
-use confine::Programs;
+use confine::{Groups, Programs};
 use contract::{ByteSize, Engine, PrepareError};
 use engine_aot::Aot;
-use engine_process::{Process, Python, PythonOptions};
+use engine_process::{Counted, Process, Python, PythonOptions};
 use engine_rwasm::Rwasm;
 use engine_wasmtime::{Layout, OnDemand, Wasmtime};
 use registry::Tiers;
@@ -140,6 +140,7 @@ pub(crate) fn engines(
             let options = engine_process::Options {
                 sandboxes: config.process.sandboxes,
                 zygotes: config.process.zygotes,
+                allow_uncounted: config.process.allow_uncounted,
                 python: python_here(config),
                 ..engine_process::Options::default()
             };
@@ -249,6 +250,20 @@ fn first_line(text: &str) -> String {
 /// Whether this host has what the engine `process` needs; or what is missing.
 pub fn supports_processes() -> Result<(), String> {
     engine_process::supported()
+}
+
+/// Which limits of native executables and of functions in Python a node of this configuration keeps here. `Err` says which functions do not run for
+/// want of that.
+pub fn process_limits(config: &Config) -> Result<String, String> {
+    let groups = Groups::make().map_err(|error| error.to_string());
+    let counted = Counted::new(
+        groups.as_ref().map_err(String::clone),
+        config.process.allow_uncounted,
+    );
+    match counted.refusals() {
+        None => Ok(counted.kept()),
+        Some(refusals) => Err(refusals),
+    }
 }
 
 /// A compiler of the host that an engine needs.

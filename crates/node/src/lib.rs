@@ -34,7 +34,7 @@ mod watches;
 
 pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
 pub use driver::CallOptions;
-pub use engines::{HostCompiler, helper, host_compilers, supports_processes};
+pub use engines::{HostCompiler, helper, host_compilers, process_limits, supports_processes};
 pub use limits::{Limit, Room, meminfo, room};
 pub use objects::{Addressing, Payload, S3Options};
 pub use outside::AwsOptions;

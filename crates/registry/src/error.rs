@@ -129,6 +129,14 @@ pub enum Error {
         /// What there is.
         available: String,
     },
+    /// This host does not keep what the manifest asks for.
+    #[error("`{function}` would run with less than its manifest demands: {reason}")]
+    LimitsUnavailable {
+        /// The function.
+        function: FunctionId,
+        /// What is not kept.
+        reason: String,
+    },
     /// Another application has this route.
     #[error("the route `{route}` cannot be told from `{other}` of the application `{application}`")]
     RouteConflict {
@@ -350,6 +358,13 @@ impl Error {
                 422,
                 "engine-unavailable",
                 "leave `engine` out, or write \"auto\"".to_owned(),
+            ),
+            Self::LimitsUnavailable { .. } => (
+                422,
+                "limits-unavailable",
+                "have the node make control groups that count it: run it as root, or delegate memory, pids and cpu to it (systemd: Delegate=yes, \
+                 DelegateSubgroup=node), and see `millpond doctor`; or set `allow_uncounted = true` in `[process]` of its configuration"
+                    .to_owned(),
             ),
             Self::RouteConflict { .. } => (
                 409,

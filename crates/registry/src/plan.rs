@@ -263,7 +263,10 @@ pub(crate) fn plan(
 fn differences(version: &Version, settings: &Settings, code: Digest) -> Vec<Difference> {
     let (before, after) = (flat(&version.settings, version.code), flat(settings, code));
     let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let differing = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
+    let differs = |key: &str| before.get(key) != after.get(key);
+    // That a limit is not a default any more shows in the limit, as a rule.
+    let is_shown = |key: &&String| !key.strip_prefix("demanded.").is_some_and(differs);
+    let differing = keys.into_iter().filter(|key| differs(key)).filter(is_shown);
     differing
         .map(|key| Difference {
             key: key.clone(),

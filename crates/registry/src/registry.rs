@@ -398,14 +398,16 @@ impl Registry {
             Err(LoadError::Failed(error)) => return Err(error),
             Err(LoadError::Refused(reason)) => return Err(refused(reason)),
         };
-        if matches!(settings.protocol, Protocol::Pure { .. }) && !ready.image.is_pure() {
-            let reason = if ready.engine == self.options.tiers.native {
-                "`protocol = \"pure\"` is for executables that define `__dandelion_system_data` and are linked with \
-                 `-static -no-pie`, with their symbols, and this is none"
-            } else {
-                "`protocol = \"pure\"` is for core modules, and this is a component"
-            };
-            return Err(refused(PrepareError::Unsupported(reason.to_owned())));
+        if matches!(settings.protocol, Protocol::Pure { .. })
+            && let Err(reason) = ready.image.pure()
+        {
+            return Err(refused(PrepareError::Unsupported(reason)));
+        }
+        if let Err(reason) = ready.image.keeps(&settings.limits, &settings.protocol) {
+            return Err(Error::LimitsUnavailable {
+                function: function.clone(),
+                reason,
+            });
         }
         let initial = ready.image.initial_memory();
         if initial > settings.limits.memory {

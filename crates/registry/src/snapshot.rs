@@ -168,8 +168,13 @@ impl Version {
                 engine: then,
                 state: self.better.state().unwrap_or(NextState::After(tiers.after)),
             });
-        let origin = self.loaded().and_then(|image| image.origin(&self.grant));
-        Tier { engine, origin, next }
+        let image = self.loaded();
+        Tier {
+            engine,
+            origin: image.and_then(|image| image.origin(&self.grant)),
+            kept: image.and_then(|image| image.kept(&self.grant)),
+            next,
+        }
     }
 
     /// What it is compiled from.
@@ -215,16 +220,20 @@ impl Version {
         if let Some(image) = self.loaded() {
             return Ok(image);
         }
-        match self
+        let loaded = self
             .images
             .load(&self.settings.engine, &self.function, self.source())
-        {
+            .map_err(|error| match error {
+                LoadError::Refused(error) => error.to_string(),
+                LoadError::Failed(error) => error.to_string(),
+            });
+        let kept = loaded.and_then(|ready| {
+            let kept = ready.image.keeps(&self.settings.limits, &self.settings.protocol);
+            kept.map(|()| ready)
+        });
+        match kept {
             Ok(ready) => Ok(&self.ready.get_or_init(|| ready).image),
-            Err(error) => {
-                let reason = match error {
-                    LoadError::Refused(error) => error.to_string(),
-                    LoadError::Failed(error) => error.to_string(),
-                };
+            Err(reason) => {
                 *failure = Some((Instant::now(), reason.clone()));
                 Err(unavailable(reason))
             }

@@ -56,6 +56,8 @@ pub struct Tier {
     pub engine: Option<&'static str>,
     /// What its sandboxes are made from, in the engine's words, once there is something to be said of that.
     pub origin: Option<String>,
+    /// Which limits are kept, and by what, in the engine's words, where that depends on the host.
+    pub kept: Option<String>,
     /// What becomes of it, if the node chooses and another could take over.
     pub next: Option<Next>,
 }

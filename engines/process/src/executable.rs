@@ -1,6 +1,6 @@
 //! What an ELF executable says of itself, checked: it is untrusted code.
 
-use crate::page;
+use crate::{instructions, page};
 use contract::PrepareError;
 use object::{
     LittleEndian as Le, Object as _, ObjectSymbol as _,
@@ -191,6 +191,11 @@ fn layout(file: &ElfFile64<'_, Le>, bytes: &[u8], interpreted: bool) -> Result<L
     {
         return Err("it begins outside of its code".to_owned());
     }
+    for (address, code) in runnable(&segments, bytes) {
+        if let Some(found) = instructions::find(&code, address) {
+            return Err(found.to_string());
+        }
+    }
     let size = system_data::size::<u64>() as u64;
     let writable = |segment: &&Segment| segment.write && within(segment, system_data, size);
     if !segments.iter().any(|segment| writable(&segment)) {
@@ -205,6 +210,24 @@ fn layout(file: &ElfFile64<'_, Le>, bytes: &[u8], interpreted: bool) -> Result<L
         span,
         segments,
     })
+}
+
+/// All that can be run, as it will lie in memory, and from which address on: whole pages, whatever else of the file is on them, and those that
+/// follow each other in one piece.
+fn runnable(segments: &[Segment], bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
+    for segment in segments.iter().filter(|segment| segment.execute) {
+        let pages = segment.pages();
+        let from = page::down(segment.offset) as usize;
+        let to = from + (pages.end - pages.start) as usize;
+        let mut code = bytes.get(from..to.min(bytes.len())).unwrap_or_default().to_vec();
+        code.resize(to - from, 0);
+        match pieces.last_mut() {
+            Some((begin, before)) if *begin + before.len() as u64 == pages.start => before.extend(code),
+            _ => pieces.push((pages.start, code)),
+        }
+    }
+    pieces
 }
 
 /// More than any linker makes.
@@ -239,4 +262,77 @@ fn check(segment: &Segment, file: u64) -> Result<(), String> {
         return Err(format!("{at} is empty and cannot be written to"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = page::SIZE;
+
+    fn code(address: u64, offset: u64, size: u64) -> Segment {
+        Segment {
+            address,
+            size,
+            offset,
+            filled: size,
+            write: false,
+            execute: true,
+        }
+    }
+
+    #[test]
+    fn all_that_can_be_run_is_looked_at() {
+        let mut file = vec![0x90; 4 * PAGE as usize + 100];
+        // Two that follow each other in memory, and not in the file; one that shares its pages with others' bytes; and data.
+        let segments = [
+            code(0x40_0000, 2 * PAGE, PAGE),
+            code(0x40_0000 + PAGE, 0, PAGE),
+            code(0x50_0010, 4 * PAGE + 0x10, 8),
+            Segment {
+                execute: false,
+                ..code(0x60_0000, 3 * PAGE, PAGE)
+            },
+        ];
+        let found = |file: &[u8]| {
+            let pieces = runnable(&segments, file);
+            assert_eq!(
+                pieces.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
+                [0x40_0000, 0x50_0000]
+            );
+            assert!(
+                pieces
+                    .iter()
+                    .map(|(_, code)| code.len() as u64)
+                    .eq([2 * PAGE, PAGE])
+            );
+            pieces
+                .iter()
+                .find_map(|(at, code)| instructions::find(code, *at))
+                .map(|found| found.to_string())
+        };
+        assert_eq!(found(&file), None);
+        let mut put = |places: [u64; 3], at: &str| {
+            let before = file.clone();
+            for (place, byte) in places.into_iter().zip([0x0f, 0xc7, 0xf0]) {
+                file[place as usize] = byte;
+            }
+            match (found(&file), at) {
+                (Some(text), at) if !at.is_empty() => assert!(text.contains(at), "{text}"),
+                (None, "") => {}
+                (found, at) => panic!("{places:?}: {found:?}, not {at}"),
+            }
+            file = before;
+        };
+        put([2 * PAGE + 5, 2 * PAGE + 6, 2 * PAGE + 7], "0x400005");
+        // From one segment into the next.
+        put([3 * PAGE - 1, 0, 1], "0x400fff");
+        put([3 * PAGE - 2, 3 * PAGE - 1, 0], "0x400ffe");
+        // Before and behind a segment, on its page.
+        put([4 * PAGE, 4 * PAGE + 1, 4 * PAGE + 2], "0x500000");
+        put([4 * PAGE + 97, 4 * PAGE + 98, 4 * PAGE + 99], "0x500061");
+        // What cannot be run may look like anything.
+        put([3 * PAGE + 5, 3 * PAGE + 6, 3 * PAGE + 7], "");
+        put([PAGE + 5, PAGE + 6, PAGE + 7], "");
+    }
 }

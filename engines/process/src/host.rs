@@ -1,7 +1,7 @@
 //! The node's end: the spawner, its zygotes, and the thread that listens to them.
 
 use crate::{
-    Options, SPAWNER,
+    Counted, Options, SPAWNER,
     files::pair,
     wire::{self, End, Id, Imported, News, Order},
     zygote::Setup,
@@ -31,6 +31,7 @@ pub(crate) struct Host {
     program: PathBuf,
     places: Arc<Places>,
     groups: Arc<Pool>,
+    counted: Counted,
     spawner: Mutex<Option<Spawner>>,
     listener: Arc<Listener>,
     /// Zygotes that may wait for orders at once.
@@ -60,10 +61,25 @@ impl Host {
         thread::Builder::new()
             .name("processes".to_owned())
             .spawn(move || listening.listen())?;
+        let groups = Groups::make_with(&options.controllers).map_err(|error| error.to_string());
+        let counted = Counted::new(groups.as_ref().map_err(String::clone), options.allow_uncounted);
+        match (&groups, counted.refusals()) {
+            (_, Some(refusals)) => {
+                tracing::warn!("of native executables and functions in Python, {refusals}")
+            }
+            (Err(error), None) => {
+                tracing::info!(
+                    error,
+                    "native executables are limited by process, and not by request"
+                );
+            }
+            (Ok(_), None) => {}
+        }
         Ok(Arc::new(Self {
             program: options.program.clone(),
             places: Places::new(options.sandboxes, None, Arc::default()),
-            groups: Arc::new(Pool::new()),
+            groups: Arc::new(Pool::new(groups.ok())),
+            counted,
             spawner: Mutex::default(),
             listener,
             most_zygotes: options.zygotes as usize,
@@ -77,6 +93,11 @@ impl Host {
     /// Whether what all processes of a guest use together can be limited.
     pub(crate) fn has_groups(&self) -> bool {
         self.groups.groups.is_some()
+    }
+
+    /// What this host keeps of a program's limits.
+    pub(crate) fn counted(&self) -> &Counted {
+        &self.counted
     }
 
     /// A control group for a guest, with these limits. None if there are none on this host.
@@ -201,12 +222,7 @@ struct Pool {
 }
 
 impl Pool {
-    fn new() -> Self {
-        let groups = Groups::make()
-            .inspect_err(|error| {
-                tracing::info!(%error, "native executables are limited by process, and not by request");
-            })
-            .ok();
+    fn new(groups: Option<Groups>) -> Self {
         Self {
             idle: Mutex::default(),
             groups,

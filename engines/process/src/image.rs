@@ -4,6 +4,7 @@
 //! bytes and [`MAGIC`]: so what is mapped of it lies where the executable says.
 
 use crate::{
+    counted::PURE,
     executable::{self, Executable, Layout},
     host::{Host, Lease, Zygote},
     libraries, page,
@@ -27,7 +28,7 @@ use std::{
 };
 
 /// Changes with the format.
-const MAGIC: [u8; 8] = *b"pondelf1";
+const MAGIC: [u8; 8] = *b"pondelf2";
 
 /// Threads and processes of a guest.
 const PROCESSES: u64 = 64;
@@ -129,9 +130,10 @@ impl Loaded {
             pure: matches!(grant.protocol, Protocol::Pure { .. }),
             limits: grant.limits,
         };
-        if let (true, Err(reason)) = (key.pure, &self.executable.pure) {
-            return Err(format!("it is no pure function: {reason}"));
+        if key.pure {
+            self.pure()?;
         }
+        self.keeps(&grant.limits, &grant.protocol)?;
         let mut zygotes = self.zygotes.lock();
         zygotes.retain(|(_, zygote)| !zygote.is_gone());
         if let Some((_, zygote)) = zygotes.iter().find(|(other, _)| *other == key) {
@@ -173,6 +175,20 @@ impl Loaded {
         };
         zygotes.push((key, zygote.clone()));
         Ok(zygote)
+    }
+
+    fn pure(&self) -> Result<(), String> {
+        match &self.executable.pure {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(format!("it is no pure function: {reason}")),
+        }
+    }
+
+    fn keeps(&self, limits: &Limits, protocol: &Protocol) -> Result<(), String> {
+        match protocol {
+            Protocol::Pure { .. } => Ok(()),
+            _ => self.host.counted().keeps(limits),
+        }
     }
 
     /// A control group for a program, if this host has any.
@@ -227,8 +243,19 @@ impl Image for Ready {
         })
     }
 
-    fn is_pure(&self) -> bool {
-        self.0.executable.pure.is_ok()
+    fn pure(&self) -> Result<(), String> {
+        self.0.pure()
+    }
+
+    fn keeps(&self, limits: &Limits, protocol: &Protocol) -> Result<(), String> {
+        self.0.keeps(limits, protocol)
+    }
+
+    fn kept(&self, grant: &Grant) -> Option<String> {
+        Some(match grant.protocol {
+            Protocol::Pure { .. } => PURE.to_owned(),
+            _ => self.0.host.counted().kept(),
+        })
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {

@@ -23,10 +23,12 @@
 
 mod ahead;
 mod call;
+mod counted;
 mod executable;
 mod files;
 mod host;
 mod image;
+mod instructions;
 mod interpreter;
 mod libraries;
 mod packages;
@@ -39,8 +41,9 @@ mod trace;
 mod wire;
 mod zygote;
 
-use confine::{Support, Wall};
+use confine::{Controller, Support, Wall};
 use contract::{Artefact, Code, CodeKind, CoreId, Digest, Engine, Image, PrepareError};
+pub use counted::Counted;
 use host::Host;
 use packages::Packages;
 pub use python::{Python, PythonOptions};
@@ -61,6 +64,10 @@ pub struct Options {
     pub sandboxes: u32,
     /// Zygotes alive at once, but for those that have guests. Where another one is needed, that ends which was not used for the longest time.
     pub zygotes: u32,
+    /// What control groups are to count, where this host has them count it.
+    pub controllers: Vec<Controller>,
+    /// Whether programs run that have less to keep them in their limits than their manifests demand: see [`Counted`].
+    pub allow_uncounted: bool,
     /// For functions in Python. `Err` says why there are none.
     pub python: Result<PythonOptions, String>,
 }
@@ -72,6 +79,8 @@ impl Default for Options {
             program: "/proc/self/exe".into(),
             sandboxes: 256,
             zygotes: 64,
+            controllers: Controller::ALL.into(),
+            allow_uncounted: false,
             python: Err("no interpreter was named".to_owned()),
         }
     }

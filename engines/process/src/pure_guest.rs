@@ -10,12 +10,14 @@
 //! | above | what nobody can touch, where a stack that is too large ends |
 //! | | its stack, and that of the handler of its faults |
 //! | | the page that the thread pointer points to, all 0: a compiler's stack protector reads there |
-//! | | the page of the code that starts it, and of the handler, which can be run and not written to |
+//! | | what the code that starts it reads, which can be neither written to nor run: the guest's own numbers are among it |
+//! | | the page of that code, and of the handler, which can be run and not written to |
 //!
 //! The handler is for the host to learn why a guest ended: it leaves with a code that says whether the stack was too large. A guest
 //! that leaves with the same code says the same of itself, which is its own affair.
 //!
-//! Equal inputs are to make equal runs, so there is no clock: reading the processor's faults, and the kernel's page of times is gone.
+//! Equal inputs are to make equal runs, so there is no clock: reading the processor's faults, and the kernel's page of times is gone. Nor are there
+//! random numbers: code that asks the processor for some does not get here ([`instructions`](crate::instructions)), and nothing else can be run.
 
 use crate::{
     executable::{ADDRESSES, Layout},
@@ -42,7 +44,8 @@ const HANDLERS_STACK: u64 = 64 << 10;
 const STACK_BEGIN: u64 = ADDRESSES.end + GUARD;
 const HANDLERS: u64 = STACK_BEGIN + STACK;
 const THREAD: u64 = HANDLERS + HANDLERS_STACK;
-const START: u64 = THREAD + page::SIZE;
+const READS: u64 = THREAD + page::SIZE;
+const START: u64 = READS + page::SIZE;
 const END: u64 = START + page::SIZE;
 
 /// The end of what a process can have on this processor, as Linux gives it without being asked for more.
@@ -56,7 +59,7 @@ pub(crate) const BAD_ACCESS: i32 = 202;
 /// A range of addresses that is not the guest's.
 type Range = std::ops::Range<u64>;
 
-/// Instructions of a filter, and what the code of the start page reads: at fixed places of it.
+/// What the code of the start page reads, at fixed places.
 #[repr(C)]
 struct Start {
     /// What goes away: each an address and a length.
@@ -70,8 +73,7 @@ struct Start {
     entry: u64,
 }
 
-/// In the start page: the code, what it reads, a filter's instructions.
-const READS: u64 = 1024;
+/// Behind that lie a filter's instructions.
 const FILTER: u64 = READS + size_of::<Start>() as u64;
 
 std::arch::global_asm!(
@@ -154,6 +156,16 @@ unsafe extern "C" {
     static millpond_start_end: u8;
 }
 
+/// The code of the start page.
+fn start_code() -> &'static [u8] {
+    // SAFETY: both symbols are of one piece of code, the second at its end.
+    unsafe {
+        let begin = &raw const millpond_start;
+        let bytes = (&raw const millpond_start_end).byte_offset_from(begin) as usize;
+        std::slice::from_raw_parts(begin, bytes)
+    }
+}
+
 /// What a zygote has made ready for all its guests.
 pub(crate) struct Prepared {
     /// Parts of the region, which each guest maps: by address.
@@ -220,32 +232,28 @@ impl Prepared {
         let start = Start {
             away: [0x1_0000..whole.start, whole.end..ADDRESSES.end, END..HIGHEST]
                 .map(|range| [range.start, range.end.saturating_sub(range.start)]),
-            filter: [filter.len() as u64, START + FILTER],
+            filter: [filter.len() as u64, FILTER],
             thread: THREAD,
             // As a program finds it: no arguments, no environment, nothing that the kernel tells.
             stack: HANDLERS - 64,
             entry: layout.entry,
         };
-        if FILTER + size_of_val(filter) as u64 > page::SIZE {
+        let code = start_code();
+        if FILTER + size_of_val(filter) as u64 > START || code.len() as u64 > page::SIZE {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        // SAFETY: the page is this process's, has just been mapped, and is as large as what is copied into it, which `FILTER` was checked for; the
-        // code between the two symbols is shorter than `READS`.
+        // SAFETY: the pages are this process's, have just been mapped, and are as large as what is copied into them, which was checked.
         unsafe {
-            let code = &raw const millpond_start;
-            let bytes = (&raw const millpond_start_end).byte_offset_from(code) as usize;
-            if bytes as u64 > READS {
-                return Err(io::Error::from(io::ErrorKind::InvalidInput));
-            }
-            let to = |offset: u64| at(START + offset).cast::<u8>();
-            ptr::copy_nonoverlapping(code, to(0), bytes);
-            to(READS).cast::<Start>().write(start);
-            ptr::copy_nonoverlapping(filter.as_ptr().cast::<u8>(), to(FILTER), size_of_val(filter));
-            mprotect(
-                at(START),
-                page::SIZE as usize,
-                MprotectFlags::READ | MprotectFlags::EXEC,
-            )?;
+            ptr::copy_nonoverlapping(code.as_ptr(), at(START).cast(), code.len());
+            at(READS).cast::<Start>().write(start);
+            ptr::copy_nonoverlapping(
+                filter.as_ptr().cast::<u8>(),
+                at(FILTER).cast(),
+                size_of_val(filter),
+            );
+            let page = page::SIZE as usize;
+            mprotect(at(READS), page, MprotectFlags::READ)?;
+            mprotect(at(START), page, MprotectFlags::READ | MprotectFlags::EXEC)?;
         }
         handle_faults()?;
         Ok(Self { own, base })
@@ -267,7 +275,7 @@ impl Prepared {
         // SAFETY: the page holds code that never returns and needs nothing of this process but the page itself.
         unsafe {
             let start: extern "C" fn(*const c_void) -> ! = std::mem::transmute(at(START));
-            start(at(START + READS))
+            start(at(READS))
         }
     }
 
@@ -316,4 +324,15 @@ fn handle_faults() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_starts_a_guest_has_nothing_that_a_guest_may_not_have() {
+        assert!(start_code().len() > 100);
+        assert_eq!(crate::instructions::find(start_code(), START), None);
+    }
 }

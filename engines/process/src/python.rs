@@ -447,6 +447,7 @@ impl Package {
             return Err("a package of Python is run by its handler: the manifest names none".to_owned());
         };
         let limits = grant.limits;
+        self.host.counted().keeps(&limits)?;
         let memory = limits.memory.0;
         let python = &self.options.python;
         let mut execute = vec![python.program.clone()];
@@ -574,6 +575,14 @@ impl Image for Ready {
 
     fn origin(&self, grant: &Arc<Grant>) -> Option<String> {
         self.0.origin(grant)
+    }
+
+    fn keeps(&self, limits: &Limits, _: &Protocol) -> Result<(), String> {
+        self.0.host.counted().keeps(limits)
+    }
+
+    fn kept(&self, _: &Grant) -> Option<String> {
+        Some(self.0.host.counted().kept())
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {

@@ -17,7 +17,7 @@ use confine::{Cell, Confinement, Guests, Limits, Placed};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,
-    process::{Pid, Signal, kill_process},
+    process::{Pid, Signal, kill_process, setsid},
     stdio,
 };
 use serde::{Deserialize, Serialize};
@@ -73,6 +73,8 @@ pub(crate) fn failed<E: Display>(what: &'static str) -> impl Fn(E) -> String {
 /// What the process does that a node has started to be its spawner: its standard input is the node's socket. It returns in the end, in zygotes
 /// and guests, too.
 pub(crate) fn spawner() -> Finished {
+    // What a terminal sends to the node is the node's to act on: it may wait for its requests.
+    let _ = setsid();
     // Zygotes are the kernel's to bury: their nodes learn of their ends by their sockets.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };

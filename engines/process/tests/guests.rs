@@ -2,7 +2,7 @@
 
 use confine::Controller;
 use contract::{
-    ByteSize, Fault, Grant, Image, Protocol,
+    ByteSize, Demanded, Fault, Grant, Image, Protocol, SpawnError,
     conformance::{
         engine::{Guests, Subject, run_native},
         guest::{Running, compile, grant, input, load},
@@ -10,10 +10,17 @@ use contract::{
 };
 use millpond_engine_process::{Options, Process, answer, supported};
 use std::{
+    collections::BTreeSet,
     env,
+    fs::Permissions,
+    io::{BufRead as _, BufReader, Write as _},
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    },
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    process::{self, Command, ExitCode},
+    process::{self, Command, ExitCode, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -58,6 +65,14 @@ impl World {
 
     fn pure(&self) -> Arc<dyn Image> {
         self.image("pure.c", FREESTANDING)
+    }
+}
+
+/// Also where there are no control groups.
+fn anywhere() -> Options {
+    Options {
+        allow_uncounted: true,
+        ..Options::default()
     }
 }
 
@@ -194,7 +209,7 @@ fn programs_are_kept_in_their_limits(world: &World) {
 
 fn a_pure_function_gives_sets_for_sets(world: &World) {
     let image = world.pure();
-    assert!(image.is_pure());
+    assert_eq!(image.pure(), Ok(()));
     for _ in 0..3 {
         let (ended, said, log) = run(&image, &pure_grant(), "some words");
         assert_eq!((ended, &*said, &*log), (Ok(()), "SOME WORDS", ""));
@@ -235,38 +250,274 @@ fn pure_functions_fail_as_others_do(world: &World) {
     assert!(matches!(fault("pointer"), Fault::BadOutput { .. }));
 }
 
-/// Every way out is shut, and said to be: it is refused, or who tries it is ended. A neighbour of the same zygote goes on.
+/// Who can go a way where there are no walls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outside {
+    NotTried,
+    Somebody,
+    Anybody,
+}
+
+/// A way out, as the program lists it.
+struct Way {
+    name: String,
+    outside: Outside,
+    shut_by: Vec<String>,
+}
+
+impl Way {
+    fn all(listed: &str) -> Vec<Self> {
+        let one = |line: &str| {
+            let mut words = line.split(' ').map(str::to_owned);
+            let (name, outside) = (words.next().unwrap(), words.next().expect(line));
+            let outside = match &*outside {
+                "not_tried" => Outside::NotTried,
+                "somebody" => Outside::Somebody,
+                "anybody" => Outside::Anybody,
+                other => panic!("{name}: {other}"),
+            };
+            Self {
+                name,
+                outside,
+                shut_by: words.collect(),
+            }
+        };
+        listed.lines().map(one).collect()
+    }
+
+    /// `others`: a process that is none of its, the zygote, and memory of the former.
+    fn arguments(&self, [outside, zygote]: [i32; 2], there: &str) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            outside.to_string(),
+            zygote.to_string(),
+            there.to_owned(),
+        ]
+    }
+}
+
+/// A process that hostile ones may try things on. It ends with this value.
+struct Victim {
+    process: process::Child,
+    there: String,
+}
+
+impl Victim {
+    fn new(program: &Path) -> Self {
+        let mut process = Command::new(program)
+            .arg("be_outside")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("the program can be started");
+        let mut there = String::new();
+        let said = process.stdout.take().expect("it is piped");
+        BufReader::new(said).read_line(&mut there).unwrap();
+        Self {
+            process,
+            there: there.trim().to_owned(),
+        }
+    }
+
+    fn number(&self) -> i32 {
+        self.process.id().cast_signed()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An error's or a signal's name, or what else became of it. `Err` says what a way out would look like.
+fn shut_by(ended: Result<(), Fault>, said: &str) -> Result<String, String> {
+    match ended {
+        Ok(()) if said.starts_with("refused: ") => Ok(said.trim()["refused: ".len()..].to_owned()),
+        Err(Fault::OutOfMemory { .. }) => Ok("OUT_OF_MEMORY".to_owned()),
+        Err(Fault::Trap { reason }) => {
+            let number = reason.rsplit_once("(signal ").map(|(_, number)| number);
+            let signal = match number.and_then(|number| number.trim_end_matches(')').parse().ok()) {
+                Some(libc::SIGSYS) => "SIGSYS",
+                Some(libc::SIGSEGV) => "SIGSEGV",
+                Some(libc::SIGXFSZ) => "SIGXFSZ",
+                _ => return Err(reason),
+            };
+            Ok(signal.to_owned())
+        }
+        other => Err(format!("{said} {other:?}")),
+    }
+}
+
+/// Where control groups count less than a manifest demands nothing of it begins, unless the operator allows that. Pure functions need none.
+fn what_a_host_does_not_count_does_not_run(world: &World) {
+    use Controller::{Cores, Memory, Processes, Time};
+    let on = |controllers: &[Controller], allow_uncounted| World {
+        engine: Process::new(&Options {
+            controllers: controllers.into(),
+            allow_uncounted,
+            ..Options::default()
+        })
+        .expect("this host has what it takes"),
+        folder: tempfile::tempdir().expect("a folder can be made"),
+    };
+    let demanding = |cpu_time, cpus| with(|limits| limits.demanded = Demanded { cpu_time, cpus });
+    let refused = |other: &World, grant: Grant| {
+        let image = other.image("program.c", &[]);
+        let kept = image.keeps(&grant.limits, &grant.protocol);
+        let (input, _) = input(b"x");
+        match (kept, image.spawn(&Arc::new(grant), input)) {
+            (Ok(()), Ok(_)) => None,
+            (Err(reason), Err(SpawnError::Failed { reason: same })) if reason == same => Some(reason),
+            (kept, _) => panic!("it is refused twice or not at all: {kept:?}"),
+        }
+    };
+    let nothing = on(&[], false);
+    let reason = refused(&nothing, grant()).expect("it may not run");
+    assert!(
+        reason.contains("memory") && reason.contains("processes"),
+        "{reason}"
+    );
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(run(&nothing.pure(), &pure_grant(), "some words").1, "SOME WORDS");
+    }
+    let allowed = on(&[], true);
+    let image = allowed.image("program.c", &[]);
+    assert_eq!(refused(&allowed, demanding(true, true)), None);
+    assert_eq!(run(&image, &grant(), "x").0, Ok(()));
+    let kept = image.kept(&grant()).unwrap();
+    assert!(kept.contains("each process by itself"), "{kept}");
+
+    if let Err(reason) = confine::Groups::make_with(&[Memory, Processes]) {
+        return println!("skipped: there are no control groups here: {reason}");
+    }
+    let no_more = on(&[Memory, Processes], false);
+    let image = no_more.image("program.c", &[]);
+    assert_eq!(run(&image, &grant(), "x").0, Ok(()));
+    let kept = image.kept(&grant()).unwrap();
+    assert!(kept.contains("cores are not limited"), "{kept}");
+    assert!(refused(&no_more, demanding(false, true)).is_some_and(|reason| reason.contains("`cpus`")));
+    assert!(refused(&no_more, demanding(true, false)).is_some_and(|reason| reason.contains("`cpu_time`")));
+    let all = confine::Groups::make().is_ok_and(|groups| groups.counts(Cores) && groups.counts(Time));
+    assert_eq!(refused(world, demanding(true, true)), None, "it is allowed there");
+    if all {
+        assert_eq!(refused(&on(&Controller::ALL, false), demanding(true, true)), None);
+    }
+}
+
+/// Every way out is shut, by what is to shut it: see the program's source. Neither the zygote nor a neighbour notices any.
 fn nobody_gets_out(world: &World) {
-    let image = world.image("hostile.c", &[]);
+    let (other, spawner) = another(world, &anywhere());
+    let image = other.image("hostile.c", &[]);
     let grant = |arguments: Vec<String>| Grant {
         arguments,
         ..with(|limits| limits.memory = ByteSize::mib(64))
     };
-    let (ended, ways, _) = run(&image, &grant(Vec::new()), "");
+    let (ended, listed, _) = run(&image, &grant(Vec::new()), "");
     assert_eq!(ended, Ok(()));
-    assert!(ways.lines().count() >= 100, "{ways}");
-    let program = world.image("program.c", &[]);
+    let ways = Way::all(&listed);
+    assert!(ways.len() >= 128, "{listed}");
+    let zygotes = || children(spawner.number);
+    let own = zygotes();
+    let [zygote] = &own[..] else {
+        panic!("it has one zygote: {own:?}");
+    };
+    let program = other.image("program.c", &[]);
     let mut neighbour = Running::spawn(&program, &grant(vec!["wait".into()]), b"");
-    assert!(neighbour.turn().is_none());
+    until(|| {
+        assert!(neighbour.turn().is_none());
+        neighbour.usage().started
+    });
+    let neighbours = zygotes();
+    assert_eq!(neighbours.len(), 2);
+    let numbers = |found: &[Found]| found.iter().map(|found| found.number).collect::<BTreeSet<_>>();
 
-    let own = process::id().to_string();
-    let mut escaped = Vec::new();
-    for way in ways.lines() {
-        let (ended, said, _) = run(&image, &grant(vec![way.to_owned(), own.clone()]), "its input");
-        let outcome = match ended {
-            Ok(()) if said.starts_with("refused: ") => said.trim().to_owned(),
-            Err(Fault::Trap { reason } | Fault::OutOfMemory { reason, .. }) => reason,
-            other => {
-                escaped.push(format!("{way}: {said} {other:?}"));
-                continue;
-            }
-        };
-        println!("{way}: {outcome}");
+    let file = other.folder.path().join("hostile");
+    std::fs::write(&file, other.executable("hostile.c", &[])).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    let mut victim = Victim::new(&file);
+    let mut open = Vec::new();
+    for way in &ways {
+        let arguments = way.arguments([victim.number(), zygote.number], &victim.there);
+        let (ended, said, _) = run(&image, &grant(arguments), "its input");
+        match shut_by(ended, &said) {
+            Ok(found) if way.shut_by.contains(&found) => println!("{}: {found}", way.name),
+            found => open.push(format!("{}: {found:?}, not {:?}", way.name, way.shut_by)),
+        }
+        let still = victim.process.try_wait().unwrap().is_none();
+        if !still || neighbour.turn().is_some() || numbers(&zygotes()) != numbers(&neighbours) {
+            panic!("{}: others are ended by it; before that {open:?}", way.name);
+        }
     }
-    assert_eq!(escaped, Vec::<String>::new());
-    assert!(neighbour.turn().is_none(), "a neighbour was ended");
-    let (ended, _, _) = run(&image, &grant(vec!["write_after_the_end".into()]), "");
-    assert_eq!(ended, Ok(()));
+    assert_eq!(open, Vec::<String>::new());
+}
+
+/// The same program where there are no walls: what is tried in vain can be seen to work.
+fn ways_out_are_ways_where_there_are_no_walls(world: &World) {
+    let file = world.folder.path().join("hostile");
+    std::fs::write(&file, world.executable("hostile.c", &[])).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    let said = |command: &mut Command| {
+        let output = command.output().expect("the program can be started");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let ways = Way::all(&said(&mut Command::new(&file)));
+    let (mut seen, mut unseen) = (0, Vec::new());
+    for way in ways.iter().filter(|way| way.outside != Outside::NotTried) {
+        // Some of them end it.
+        let victim = Victim::new(&file);
+        let mut input = tempfile::tempfile().unwrap();
+        input.write_all(b"its input").unwrap();
+        // With a descriptor to be found.
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "exec \"$0\" \"$@\" 7</dev/null"])
+            .arg(&file)
+            .args(way.arguments([victim.number(); 2], &victim.there))
+            .stdin(input);
+        match said(&mut command) {
+            said if said.starts_with("escaped") => seen += 1,
+            said if way.outside == Outside::Somebody => {
+                println!("{}: not to this user on this host: {said}", way.name);
+            }
+            said => unseen.push(format!("{}: {said}", way.name)),
+        }
+    }
+    assert_eq!(unseen, Vec::<String>::new());
+    println!("{seen} of {} ways are open without walls", ways.len());
+    let anybodys = |way: &&Way| way.outside == Outside::Anybody;
+    assert!(seen >= 40 && ways.iter().filter(anybodys).count() >= 40, "{seen}");
+}
+
+/// What a guest has started ends with it, whatever it does.
+fn nothing_is_left_of_a_guest(world: &World) {
+    let (other, spawner) = another(world, &anywhere());
+    let image = other.image("hostile.c", &[]);
+    let grant = Grant {
+        arguments: vec!["write_after_the_end".into()],
+        // More than it writes before anybody has seen it.
+        ..with(|limits| limits.response_body = ByteSize::mib(256))
+    };
+    let mut running = Running::spawn(&image, &grant, b"");
+    let mut only = |parent: i32| {
+        until(|| {
+            assert!(running.turn().is_none());
+            children(parent).pop()
+        })
+    };
+    let zygote = only(spawner.number);
+    let guest = only(zygote.number);
+    let child = only(guest.number);
+    let held = [&guest, &child].map(|process| Held::new(process.number));
+    assert!(!held.iter().any(Held::has_ended));
+    signal(guest.number, libc::SIGUSR1);
+    running.finish().expect("it leaves well");
+    assert!(held.iter().all(Held::has_ended));
+    assert!(children(zygote.number).is_empty());
+    let said = running.said().text();
+    assert!(said.chars().all(|c| c == 'x'), "{said}");
 }
 
 /// A pure function has one system call, and the memory that it was given.
@@ -306,6 +557,32 @@ fn a_pure_function_has_no_way_out(world: &World) {
         }
     }
     assert!(matches!(ended("i".into()), Fault::Trap { .. }));
+}
+
+/// What the processor gives at random is no input's to decide.
+fn code_that_asks_for_random_numbers_is_not_pure(world: &World) {
+    for (hidden, name) in [
+        ("rdrand %rax", "`rdrand`"),
+        ("rdseed %ecx", "`rdseed`"),
+        (".byte 0xf3, 0x0f, 0xc7, 0xf8", "`rdpid`"),
+        ("mov $0xf0c70f90, %eax", "`rdrand`"),
+        (".byte 0x66, 0x66, 0x48, 0x0f, 0xc7, 0xf1", "`rdrand`"),
+    ] {
+        let option = format!("-DHIDDEN=\"{hidden}\"");
+        let image = world.image("hostile_pure.c", &[FREESTANDING, &[&option]].concat());
+        let reason = image.pure().expect_err(hidden);
+        assert!(reason.contains(name), "{hidden}: {reason}");
+        let (input, _) = input(b"r0");
+        match image.spawn(&Arc::new(pure_grant()), input) {
+            Err(SpawnError::Failed { reason }) => assert!(reason.contains(name), "{hidden}: {reason}"),
+            _ => panic!("{hidden}: it should not be spawned"),
+        }
+    }
+    for harmless in ["cmpxchg16b (%rsp)", "mov $0xf0c70e90, %eax"] {
+        let option = format!("-DHIDDEN=\"{harmless}\"");
+        let image = world.image("hostile_pure.c", &[FREESTANDING, &[&option]].concat());
+        assert_eq!(image.pure(), Ok(()), "{harmless}");
+    }
 }
 
 /// A process of this host, as `/proc` tells.
@@ -362,6 +639,30 @@ fn signal(process: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(process, signal) }, 0);
 }
 
+/// A process that cannot be mistaken for another that gets its number later.
+struct Held(OwnedFd);
+
+impl Held {
+    fn new(process: i32) -> Self {
+        // SAFETY: the call takes numbers; what it returns is a descriptor that nobody else has, if it is one.
+        Self(unsafe {
+            let descriptor = libc::syscall(libc::SYS_pidfd_open, process, 0);
+            assert!(descriptor >= 0, "{process} is there");
+            OwnedFd::from_raw_fd(descriptor as i32)
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut watched = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: the structure outlives the call.
+        unsafe { libc::poll(&mut watched, 1, 0) > 0 }
+    }
+}
+
 /// Stops a process, and returns once it has stopped.
 fn stop(process: &Found) {
     signal(process.number, libc::SIGSTOP);
@@ -397,7 +698,7 @@ fn another(world: &World, options: &Options) -> (World, Found) {
 
 /// A request whose zygote ends before its guest has begun is served by another zygote, once.
 fn what_never_began_begins_again(world: &World) {
-    let (other, spawner) = another(world, &Options::default());
+    let (other, spawner) = another(world, &anywhere());
     let mut images = vec![(
         other.image("program.c", &[]),
         grant(),
@@ -425,7 +726,7 @@ fn what_never_began_begins_again(world: &World) {
     let without = World {
         engine: Process::new(&Options {
             program: "/bin/false".into(),
-            ..Options::default()
+            ..anywhere()
         })
         .expect("the program is not asked yet"),
         folder: tempfile::tempdir().expect("a folder can be made"),
@@ -443,7 +744,7 @@ fn what_never_began_begins_again(world: &World) {
 fn zygotes_come_and_go(world: &World) {
     let options = Options {
         zygotes: 2,
-        ..Options::default()
+        ..anywhere()
     };
     let (other, spawner) = another(world, &options);
     let image = || other.image("program.c", &[]);
@@ -550,7 +851,20 @@ const TESTS: &[(&str, Test)] = &[
     ("what_never_began_begins_again", what_never_began_begins_again),
     ("zygotes_come_and_go", zygotes_come_and_go),
     ("nobody_gets_out", nobody_gets_out),
+    (
+        "ways_out_are_ways_where_there_are_no_walls",
+        ways_out_are_ways_where_there_are_no_walls,
+    ),
+    ("nothing_is_left_of_a_guest", nothing_is_left_of_a_guest),
     ("a_pure_function_has_no_way_out", a_pure_function_has_no_way_out),
+    (
+        "code_that_asks_for_random_numbers_is_not_pure",
+        code_that_asks_for_random_numbers_is_not_pure,
+    ),
+    (
+        "what_a_host_does_not_count_does_not_run",
+        what_a_host_does_not_count_does_not_run,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -567,7 +881,7 @@ fn main() -> ExitCode {
         .and_then(|word| word.to_str())
         .filter(|word| !word.starts_with('-'));
     let world = World {
-        engine: Process::new(&Options::default()).expect("this host has what it takes"),
+        engine: Process::new(&anywhere()).expect("this host has what it takes"),
         folder: tempfile::tempdir().expect("a folder can be made"),
     };
     let mut failed = 0;

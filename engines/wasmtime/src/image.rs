@@ -219,8 +219,8 @@ impl Image for Loaded {
         self.initial_memory
     }
 
-    fn is_pure(&self) -> bool {
-        true
+    fn pure(&self) -> Result<(), String> {
+        Ok(())
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {

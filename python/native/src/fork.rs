@@ -51,6 +51,14 @@ pub(crate) fn obey(control: RawFd) -> PyResult<(u8, Option<RawFd>)> {
             child
         };
         if child == 0 {
+            // A signal to one's own group reaches all that are in it, whichever namespaces they are in: other requests, too. Nothing of the function
+            // runs before this, and it does not fail for a new process.
+            // SAFETY: the calls take numbers.
+            unsafe {
+                if libc::setsid() < 0 {
+                    libc::_exit(1);
+                }
+            }
             // SAFETY: what was done before the fork is completed in the new process.
             unsafe { ffi::PyOS_AfterFork_Child() };
             return Ok((order, Some(socket)));

@@ -95,6 +95,10 @@ pub struct Tier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "processes that are forked from one that has imported the module")]
     pub origin: Option<String>,
+    /// Which limits are kept, and by what, where that depends on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "memory, processes, cores and time of all of a request's processes together")]
+    pub kept: Option<String>,
     /// The engine that may take over, where the node chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "aot")]
@@ -415,6 +419,7 @@ impl From<registry::Tier> for Tier {
         let mut shown = Self {
             engine: tier.engine.map(str::to_owned),
             origin: tier.origin,
+            kept: tier.kept,
             ..Self::default()
         };
         let Some(next) = tier.next else { return shown };

@@ -25,6 +25,7 @@ impl Doctor {
         let mut findings = probe::all();
         findings.extend(node::host_compilers(&config).into_iter().map(compiler));
         findings.push(processes());
+        findings.push(process_limits(&config));
         findings.push(tls(&config));
         findings.push(objects(&config));
         findings.extend(config.aws.as_ref().map(operations));
@@ -88,6 +89,24 @@ fn processes() -> Finding {
         needed_for: "engine = \"process\"",
         remedy: "allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
                  kernel.apparmor_restrict_unprivileged_userns=0); in a container, run it with its own seccomp profile off"
+            .to_owned(),
+        required: false,
+    }
+}
+
+/// Whether they run with all that their manifests demand.
+fn process_limits(config: &Config) -> Finding {
+    let (state, found) = match node::process_limits(config) {
+        Ok(kept) => (State::Ok, kept),
+        Err(refusals) => (State::Limited, refusals),
+    };
+    Finding {
+        capability: "limits of executables",
+        state,
+        found,
+        needed_for: "functions in native code and in Python: one whose limits cannot be kept does not run",
+        remedy: "run the node as root, or delegate memory, pids and cpu to it (systemd: Delegate=yes, DelegateSubgroup=node); or set \
+                 `allow_uncounted = true` in [process] of the configuration"
             .to_owned(),
         required: false,
     }

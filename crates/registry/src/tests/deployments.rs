@@ -136,6 +136,40 @@ fn schedules_and_subscriptions_alone_are_a_change() {
 }
 
 #[test]
+fn what_a_manifest_names_is_a_demand_even_if_it_is_the_default() {
+    let node = Node::new();
+    node.deploy(SHOP, &[("resize", "uncounted")]).unwrap();
+    let kept = || {
+        let snapshot = node.registry().snapshot();
+        snapshot.version(&parse("resize")).unwrap().tier().kept
+    };
+    assert_eq!(kept().unwrap(), "all but 1 cores");
+    let named = format!("{SHOP}cpus = 1\n");
+    let error = node.deploy(&named, &[("resize", "uncounted")]).unwrap_err();
+    assert_eq!(error.problem().code, "limits-unavailable");
+    assert_eq!(kept().unwrap(), "all but 1 cores", "what was there goes on");
+    let keys = |plan: Plan| {
+        let differences = plan.changes.into_iter().flat_map(|change| change.differences);
+        differences.map(|difference| difference.key).collect::<Vec<_>>()
+    };
+    // Where the default is named, that is the difference; else the limit is.
+    node.deploy(SHOP, &[("resize", "one")]).unwrap();
+    assert_eq!(
+        keys(node.deploy(&named, &[("resize", "one")]).unwrap()),
+        ["demanded.cpus"]
+    );
+    let more = format!("{SHOP}cpus = 2\ncpu_time = \"1s\"\n");
+    assert_eq!(
+        keys(node.deploy(&more, &[("resize", "one")]).unwrap()),
+        ["cpu_time", "cpus"]
+    );
+    assert_eq!(
+        keys(node.deploy(SHOP, &[("resize", "one")]).unwrap()),
+        ["cpu_time", "cpus"]
+    );
+}
+
+#[test]
 fn what_cannot_be_deployed_is_refused_and_changes_nothing() {
     let node = Node::new();
     let refused = |text: &str, code: &[(&str, &str)], problem: (u16, &str), says: &str| {
@@ -158,6 +192,13 @@ fn what_cannot_be_deployed_is_refused_and_changes_nothing() {
         &[("resize", "one"), ("other", "x")],
         (422, "code-map"),
         "other",
+    );
+    let demanding = format!("{SHOP}cpus = 1\n");
+    refused(
+        &demanding,
+        &[("resize", "uncounted")],
+        (422, "limits-unavailable"),
+        "this host counts no cores",
     );
     let grants = format!("{SHOP}[[function.resize.grants.http]]\nhost = \"example.org\"\n");
     refused(&grants, &[("resize", "one")], (422, "grants-unavailable"), "http");

@@ -11,8 +11,8 @@ mod usage;
 use crate::{Error, Options, Plan, Registry, Stored, Version, disk::digest_of};
 use bytes::Bytes;
 use contract::{
-    Artefact, Code, CoreId, Digest, Engine, FunctionRef, Grant, HeadBuilder, Image, Input, NameError,
-    PrepareError, RequestId, ResponseHead, ResponseSink, Sandbox, SpawnError, Store, VersionNumber,
+    Artefact, Code, CoreId, Digest, Engine, FunctionRef, Grant, HeadBuilder, Image, Input, Limits, NameError,
+    PrepareError, Protocol, RequestId, ResponseHead, ResponseSink, Sandbox, SpawnError, Store, VersionNumber,
 };
 use manifest::Manifest;
 use std::{
@@ -89,8 +89,19 @@ impl Engine for TinyEngine {
 }
 
 impl Image for TinyImage {
-    fn is_pure(&self) -> bool {
-        true
+    fn pure(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn keeps(&self, limits: &Limits, _: &Protocol) -> Result<(), String> {
+        match limits.demanded.cpus {
+            true if self.0 == "uncounted" => Err("this host counts no cores".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    fn kept(&self, grant: &Grant) -> Option<String> {
+        (self.0 == "uncounted").then(|| format!("all but {} cores", grant.limits.cpus))
     }
 
     fn spawn(&self, _: &Arc<Grant>, _: Input) -> Result<Box<dyn Sandbox>, SpawnError> {

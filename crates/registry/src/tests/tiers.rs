@@ -129,6 +129,7 @@ fn tier(engine: &'static str, next: Option<NextState>) -> Tier {
     Tier {
         engine: Some(engine),
         origin: None,
+        kept: None,
         next,
     }
 }

@@ -14,6 +14,11 @@ struct {
     struct buffer *input_buffers, *output_buffers;
 } __dandelion_system_data = { 1 };
 
+#ifdef HIDDEN
+/* Bytes among its code that nothing leads to. */
+__asm__(".pushsection .text\n" HIDDEN "\n.popsection");
+#endif
+
 static long call(long number, long one, long two, long three) {
     long result;
     __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(one), "S"(two), "d"(three) : "rcx", "r11", "memory");

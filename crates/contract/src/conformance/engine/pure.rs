@@ -268,7 +268,8 @@ pub(super) fn a_structure_without_a_place_is_refused(subject: &Subject<'_>) {
 fn executables_without_a_place_are_programs(subject: &Subject<'_>) {
     for (variant, named) in [(0, "among its variables"), (1, "__dandelion_system_data")] {
         let image = subject.image("pure_nowhere", variant, &[]);
-        assert!(!image.is_pure());
+        let reason = image.pure().expect_err("it has no place for sets");
+        assert!(reason.contains(named), "{reason}");
         let (input, _) = input(b"x");
         match image.spawn(&Arc::new(pure()), input) {
             Err(SpawnError::Failed { reason }) => assert!(reason.contains(named), "{reason}"),
