@@ -1,4 +1,4 @@
-"""Requests of functions to others: to hosts that their manifest grants, and to no other; all I/O is the node's."""
+"""Requests of functions to others: to hosts that their manifest grants, and to no other; all I/O is the backend's."""
 
 import contextlib
 import json
@@ -276,6 +276,59 @@ def test_a_request_ends_with_its_function(make_node):
                 assert connection.recv(10_000).startswith(b"GET / ")
                 assert answer.result(60).document["code"] == "limit-timeout"
                 assert connection.recv(1) == b"", "the node closes what nobody waits for"
+
+
+def test_there_is_a_backend_once_there_is_something_for_it(make_node):
+    node = make_node()
+    app = node.deploy("idle", {"f": ("http-component", LIMITS), "ping": "ping"})
+    assert app.call("ping").status == 200
+    assert fetch(node, "http://127.0.0.1:1/", "f").status == 404
+    starts = lambda: node.metrics()["millpond_backend_starts_total"]
+    assert starts() == 0
+    node.deploy("out", {"f": ("http-component", LIMITS | {"grants": {"http": [{"host": "127.0.0.1"}]}})})
+    eventually(lambda: starts() == 1, "it is started")
+    with Server() as other:
+        assert fetch(node, f"http://127.0.0.1:{other.port}/").status == 201
+    # It is there again after a restart, before anybody asks.
+    node.stop()
+    node.start()
+    eventually(lambda: starts() == 1, "it is started")
+
+
+def test_a_backend_that_is_killed_fails_no_request_that_can_be_made_again(two_cores, application, other):
+    from test_objects import failures_while_the_backend_is_killed
+
+    def ask(number):
+        answer = fetch(two_cores, f"http://127.0.0.1:{other.port}/killed-{number}", method=("GET", "HEAD", "DELETE")[number])
+        return None if answer.status == 201 else (answer.status, answer.body)
+
+    for _ in range(3):
+        assert failures_while_the_backend_is_killed(two_cores, ask) == []
+
+
+def test_what_may_have_been_done_is_not_done_again_when_the_backend_is_killed(two_cores, application):
+    from test_objects import kill_backend
+
+    with Server() as other, ThreadPoolExecutor(1) as pool:
+        target = f"http://127.0.0.1:{other.port}/silent"
+        answer = pool.submit(fetch, two_cores, target, body=b"once")
+        assert other.silent.wait(60)
+        kill_backend(two_cores)
+        said = answer.result(60)
+        assert (said.status, "the backend ended" in said.text) == (502, True), said.text
+        assert [path for _, path, _, _ in other.seen] == ["/silent"]
+        assert fetch(two_cores, f"http://127.0.0.1:{other.port}/", body=b"again").body == b"again"
+
+
+def test_a_reply_is_not_whole_when_the_backend_is_killed(two_cores, application):
+    from test_objects import kill_backend
+
+    with Server() as other, talk(two_cores, get(f"/function/out.f/stream-fetch?http://127.0.0.1:{other.port}/stalled")) as connection:
+        answer = Answer(connection)
+        assert answer.status == 200
+        first = answer.file.read(1000)
+        kill_backend(two_cores)
+        assert len(first + answer.file.read()) < 2000, "it ends, and not as if it were whole"
 
 
 def test_grants_are_shown_and_need_a_name(two_cores, application):

@@ -3,8 +3,10 @@
 import contextlib
 import http.client
 import json
+import os
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 from harness import PATIENCE, cli, eventually
@@ -176,6 +178,29 @@ def test_whenever_the_node_is_killed_a_secret_is_whole(make_node, other):
         [found] = [headers["authorization"] for _, path, headers, _ in other.seen if path == f"/round-{round}"]
         assert found in [f"Bearer {value(number)}" for number in (sent - 1, sent)]
         assert [path.name for path in files(node.data / "secrets")] == ["KEY"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into other processes' memory")
+def test_the_nodes_own_process_never_has_a_secret_that_it_was_not_given(make_node, other):
+    """It was set before this process was started; the backend, a process of its own, sends it."""
+    from test_objects import holds
+    from test_processes import children
+
+    node = make_node()
+    app = node.deploy("unseen", {"f": ("http-component", granted("127.0.0.1"))})
+    put(node, app, b"unseen-5d0f6c1e")
+    node.stop()
+    node.start()
+    for number in range(20):
+        assert fetch(app, f"http://127.0.0.1:{other.port}/unseen-{number}").status == 201
+        assert other.seen[-1][2]["authorization"] == "Bearer unseen-5d0f6c1e"
+    assert "KEY" in secret(node, "list").stdout.decode()
+    assert holds(node.process.pid, b"Bearer {secret:KEY}"), "what is looked for would be found"
+    assert holds(node.process.pid, b"unseen-5d0f6c1e") == []
+    [backend] = [child for child in children(node.process.pid) if b"serve-backend" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    # Neither what it was started with, nor what those see who list processes.
+    for name in ("environ", "cmdline"):
+        assert b"unseen-5d0f6c1e" not in Path(f"/proc/{backend}/{name}").read_bytes()
 
 
 def test_a_secret_that_is_used_is_not_deleted_by_accident(node, app, other):

@@ -6,7 +6,9 @@
 
 use crate::limits::{Admitted, Memory, Sandbox, Waiting, Way};
 use bytes::Bytes;
-use contract::{Body, BodyError, BodyStream, Call, CallError, Caller, Reply, Session};
+use contract::{
+    Body, BodyError, BodyStream, Call, CallError, Caller, Reply, ResponseHead, Session, Trailers,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     borrow::Cow,
@@ -25,7 +27,7 @@ pub(crate) struct Head {
     pub(crate) operation: String,
     pub(crate) target: String,
     #[serde(default)]
-    pub(crate) parameters: Vec<(String, String)>,
+    pub(crate) parameters: Fields,
     /// How long the beginning of the reply may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     patience: Option<u64>,
@@ -38,7 +40,42 @@ pub(crate) struct Head {
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct ReplyHead {
     pub(crate) status: u16,
-    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) headers: Fields,
+}
+
+/// Names, and values of which each byte is a character, as clients of HTTP in Python read them.
+pub(crate) type Fields = Vec<(String, String)>;
+
+pub(crate) fn written(fields: Trailers) -> Fields {
+    let text = |bytes: Bytes| bytes.iter().map(|byte| char::from(*byte)).collect();
+    let fields = fields.into_iter();
+    fields
+        .map(|(name, value)| (name.into_owned(), text(value)))
+        .collect()
+}
+
+pub(crate) fn read(fields: Fields) -> Trailers {
+    let bytes = |text: String| text.chars().map(|character| character as u8).collect();
+    let fields = fields.into_iter();
+    fields.map(|(name, value)| (name.into(), bytes(value))).collect()
+}
+
+impl From<ResponseHead> for ReplyHead {
+    fn from(ResponseHead { status, headers }: ResponseHead) -> Self {
+        Self {
+            status,
+            headers: written(headers),
+        }
+    }
+}
+
+impl From<ReplyHead> for ResponseHead {
+    fn from(ReplyHead { status, headers }: ReplyHead) -> Self {
+        Self {
+            status,
+            headers: read(headers),
+        }
+    }
 }
 
 /// Why there is no reply, or no more of it.
@@ -239,8 +276,8 @@ impl BodyStream for Coming {
         }
     }
 
-    fn trailers(&mut self) -> contract::Trailers {
-        contract::Trailers::new()
+    fn trailers(&mut self) -> Trailers {
+        Trailers::new()
     }
 }
 
@@ -357,15 +394,7 @@ async fn reply(
             .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
             .and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok()),
     };
-    // As clients of HTTP in Python read them: each byte is a character.
-    let text = |bytes: &[u8]| bytes.iter().map(|byte| char::from(*byte)).collect();
-    let headers = head.headers.iter();
-    let encoded = serde_json::to_vec(&ReplyHead {
-        status: head.status,
-        headers: headers
-            .map(|(name, value)| (name.clone().into_owned(), text(value)))
-            .collect(),
-    });
+    let encoded = serde_json::to_vec(&ReplyHead::from(head));
     events.tell(Event::Head(encoded.unwrap_or_default(), length));
     let mut stream = match body {
         Body::Whole(bytes) => {

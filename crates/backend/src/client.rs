@@ -5,7 +5,7 @@ use crate::{
     link::heard,
 };
 use bytes::Bytes;
-use contract::{Attachment, Body, BodyError, BodyStream, Call, CallError, Reply, ResponseHead, Trailers};
+use contract::{Attachment, Body, BodyError, BodyStream, Call, CallError, Reply, Trailers};
 use exchange::{Broken, Id, Talk};
 use parking_lot::Mutex;
 use ring::{Bell, Heard};
@@ -478,19 +478,5 @@ fn failed(broken: &Broken) -> CallError {
         Some(Failure { kind, .. }) if kind == "timeout" => CallError::Timeout("the reply"),
         Some(Failure { message, .. }) => CallError::Broken(message),
         None => CallError::Broken(broken.to_string()),
-    }
-}
-
-impl From<ReplyHead> for ResponseHead {
-    fn from(ReplyHead { status, headers }: ReplyHead) -> Self {
-        // Each character is a byte, as `call` has it.
-        let bytes = |text: String| text.chars().map(|character| character as u8).collect();
-        Self {
-            status,
-            headers: headers
-                .into_iter()
-                .map(|(name, value)| (name.into(), bytes(value)))
-                .collect(),
-        }
     }
 }

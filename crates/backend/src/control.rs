@@ -1,4 +1,4 @@
-//! What a node tells its backend: for each link one packet, with the backend's bell.
+//! What a node tells its backend: for each link one packet, with the backend's bell; and for each line one, with the backend's end.
 
 use contract::{AwsGrant, Caller, FunctionId, Grant, S3Grant, VersionNumber};
 use rustix::{
@@ -17,6 +17,15 @@ use std::{
 
 /// Bytes of the largest packet.
 const LARGEST: usize = 128 << 10;
+
+/// What comes with a packet.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Open {
+    /// The bell of a link.
+    Link(Attach),
+    /// A line. What is asked there is said there.
+    Line,
+}
 
 /// A link to be made.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +91,8 @@ impl Attach {
 }
 
 /// Never waits: where the backend is far behind, that is `EAGAIN`.
-pub(crate) fn send(socket: impl AsFd, attach: &Attach, bell: BorrowedFd<'_>) -> Result<()> {
-    let packet = serde_json::to_vec(attach).map_err(|_| Errno::INVAL)?;
+pub(crate) fn send(socket: impl AsFd, open: &Open, bell: BorrowedFd<'_>) -> Result<()> {
+    let packet = serde_json::to_vec(open).map_err(|_| Errno::INVAL)?;
     let bells = [bell];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

@@ -1,14 +1,19 @@
 //! The backend's process.
 
 use crate::{
-    control,
-    control::Attach,
+    control::{self, Attach, Open},
     limits::{Limits, Shared},
+    line,
     link::Link,
 };
 use contract::{Caller, FunctionId, Service, Session};
 use std::{io, os::fd::OwnedFd, os::unix::net::UnixDatagram as Socket, sync::Arc};
-use tokio::{io::Interest, net::UnixDatagram, runtime::Builder};
+use tokio::{
+    io::Interest,
+    net::UnixDatagram,
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+};
 
 /// Threads that do the services' work, and copy.
 const THREADS: usize = 2;
@@ -31,25 +36,36 @@ pub fn serve(
     let services: Arc<[_]> = make(runtime.handle().clone())?.into();
     let links = Links::new(limits);
     runtime.block_on(async move {
+        // Who tells all processes of a node to end, or presses a key, means the node: it has requests to finish, and ends this process when it ends.
+        let _deaf = (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::hangup())?,
+        );
         // Not that there were datagrams: what matters is what the socket says it is ready for.
         let control = Socket::from(control);
         control.set_nonblocking(true)?;
         let control = UnixDatagram::from_std(control)?;
         let receive = || control::receive(&control).map_err(io::Error::from);
-        while let Some((packet, bell)) = control.async_io(Interest::READABLE, receive).await? {
-            begin(&services, &links, &packet, bell);
+        while let Some((packet, end)) = control.async_io(Interest::READABLE, receive).await? {
+            begin(&services, &links, &packet, end);
         }
         Ok(())
     })
 }
 
-fn begin(services: &Arc<[Arc<dyn Service>]>, links: &Links, packet: &[u8], bell: Option<OwnedFd>) {
-    let attach: Attach = match serde_json::from_slice(packet) {
-        Ok(attach) => attach,
-        Err(error) => {
-            return tracing::error!(%error, "a link cannot be made: the node says what this backend does not know");
+fn begin(services: &Arc<[Arc<dyn Service>]>, links: &Links, packet: &[u8], end: Option<OwnedFd>) {
+    match (serde_json::from_slice(packet), end) {
+        (Ok(Open::Link(attach)), bell) => begin_link(services, links, attach, bell),
+        (Ok(Open::Line), Some(end)) => drop(tokio::spawn(line::serve(end, services.clone()))),
+        (Ok(Open::Line), None) => tracing::error!("a line cannot be made: no descriptor is left for it"),
+        (Err(error), _) => {
+            tracing::error!(%error, "the node says what this backend does not know");
         }
-    };
+    }
+}
+
+fn begin_link(services: &[Arc<dyn Service>], links: &Links, attach: Attach, bell: Option<OwnedFd>) {
     let service = services.iter().find(|service| service.name() == attach.service);
     let session = service.and_then(|service| service.bind(&attach.grant()));
     let function = &attach.function;

@@ -2,14 +2,15 @@
 
 use crate::{
     client,
-    control::{self, Attach},
+    control::{self, Attach, Open},
+    line::Lines,
 };
 use contract::{Attachment, Call, CallError, Caller, Calling, Grant, Service, Session};
 use ring::bells;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair},
     process::{Pid, PidfdFlags, pidfd_open},
 };
 use std::{
@@ -19,7 +20,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -43,15 +44,19 @@ pub struct Backend {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     /// Where links are asked for. What waits there survives the process at the other end, whose descriptor the node keeps, too.
-    control: OwnedFd,
+    pub(crate) control: OwnedFd,
+    /// Whether anybody has ever wanted it, and by whose end it is told.
+    is_wanted: AtomicBool,
+    wanted: OwnedFd,
     starts: AtomicU64,
     process: AtomicU64,
 }
 
 impl Backend {
-    /// Has this program, called with these arguments, serve ([`crate::serve`]) with its standard input for the control socket.
+    /// Has this program, called with these arguments, serve ([`crate::serve`]) with its standard input for the control socket, as soon as a function is
+    /// granted something of it, or [`Backend::want`] says so.
     ///
     /// # Errors
     /// The kernel's. A program that does not start is tried again, and the log says why.
@@ -59,8 +64,11 @@ impl Backend {
         let flags = SocketFlags::CLOEXEC;
         let (control, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let (stop, stopped) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let (wanted, want) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let shared = Arc::new(Shared {
             control,
+            is_wanted: AtomicBool::new(false),
+            wanted,
             starts: AtomicU64::new(0),
             process: AtomicU64::new(0),
         });
@@ -73,13 +81,20 @@ impl Backend {
                     .stdout(Stdio::null())
                     .spawn()
             };
-            its.supervise(start, &stopped);
+            if is_wanted(&want, &stopped) {
+                its.supervise(start, &stopped);
+            }
         })?;
         Ok(Self {
             shared,
             stop: Some(stop),
             thread: Some(thread),
         })
+    }
+
+    /// It is to run from now on.
+    pub fn want(&self) {
+        self.shared.want();
     }
 
     /// How often it was started.
@@ -103,6 +118,21 @@ impl Backend {
             shared: self.shared.clone(),
         }
     }
+
+    /// A service of the backend's that the node alone asks, for those to whom something of it is granted: on this runtime, so many calls at once, those of
+    /// which the reply is still being read included.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn lines(
+        &self,
+        name: &'static str,
+        is_granted: fn(&Grant) -> bool,
+        runtime: Handle,
+        calls: usize,
+    ) -> io::Result<Lines> {
+        Lines::new(name, is_granted, runtime, calls, self.shared.clone())
+    }
 }
 
 impl Drop for Backend {
@@ -116,6 +146,13 @@ impl Drop for Backend {
 }
 
 impl Shared {
+    pub(crate) fn want(&self) {
+        if !self.is_wanted.swap(true, Ordering::Relaxed) {
+            // Who listens hears its end close.
+            let _ = shutdown(&self.wanted, Shutdown::Both);
+        }
+    }
+
     fn supervise(&self, start: impl Fn() -> io::Result<Child>, stopped: &OwnedFd) {
         let mut wait = FIRST_WAIT;
         loop {
@@ -158,9 +195,19 @@ fn wait_for(child: &Child, stopped: &OwnedFd) -> bool {
     let Some(Ok(process)) = process.map(|process| pidfd_open(process, PidfdFlags::empty())) else {
         return true;
     };
+    is_stopped(&process, stopped)
+}
+
+/// Until somebody wants it, or nobody will: whether it is wanted.
+fn is_wanted(want: &OwnedFd, stopped: &OwnedFd) -> bool {
+    !is_stopped(want, stopped)
+}
+
+/// Until one of the two is ready: whether it is the second.
+fn is_stopped(other: &OwnedFd, stopped: &OwnedFd) -> bool {
     loop {
         let mut files = [
-            PollFd::new(&process, PollFlags::IN),
+            PollFd::new(other, PollFlags::IN),
             PollFd::new(stopped, PollFlags::IN),
         ];
         match poll(&mut files, None) {
@@ -186,6 +233,7 @@ impl Service for Proxy {
 
     fn bind(&self, grant: &Grant) -> Option<Arc<dyn Session>> {
         (self.is_granted)(grant).then(|| {
+            self.shared.want();
             Arc::new(ProxySession {
                 service: self.name,
                 grant: grant.clone(),
@@ -212,7 +260,7 @@ impl Session for ProxySession {
     }
 
     fn attach(&self, caller: &Caller) -> Result<Attachment, CallError> {
-        let attach = Attach::new(self.service, &self.grant, caller);
+        let attach = Open::Link(Attach::new(self.service, &self.grant, caller));
         let made = bells().and_then(|(host, guest)| {
             control::send(&self.shared.control, &attach, host.as_fd())?;
             Ok(guest)

@@ -49,7 +49,7 @@ impl Grant {
 }
 
 /// A host that a function may send HTTP requests to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpGrant {
     /// Its name in lower case, or its address.
     pub host: String,

@@ -68,6 +68,13 @@ pub struct Coming {
     _place: OwnedSemaphorePermit,
 }
 
+/// A body, whatever it is, that may make its reader wait for so long and no longer.
+pub struct Paced {
+    body: Box<dyn BodyStream>,
+    pause: Pause,
+    is_late: bool,
+}
+
 /// How long a body may make its reader wait.
 struct Pause {
     allowed: Duration,
@@ -94,6 +101,44 @@ impl Coming {
                 timer: None,
             }),
             _place: place,
+        }
+    }
+}
+
+impl Paced {
+    /// Of a body that comes on this runtime.
+    pub fn new(body: Box<dyn BodyStream>, runtime: &Handle, allowed: Duration) -> Self {
+        Self {
+            body,
+            pause: Pause {
+                allowed,
+                runtime: runtime.clone(),
+                timer: None,
+            },
+            is_late: false,
+        }
+    }
+}
+
+impl BodyStream for Paced {
+    fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
+        if self.is_late {
+            return Poll::Ready(Err(BodyError::Slow));
+        }
+        let next = self.body.poll_next(waker);
+        if next.is_pending() {
+            ready!(self.pause.poll_over(&mut Context::from_waker(waker)));
+            self.is_late = true;
+            return Poll::Ready(Err(BodyError::Slow));
+        }
+        self.pause.timer = None;
+        next
+    }
+
+    fn trailers(&mut self) -> Trailers {
+        match self.is_late {
+            true => Trailers::new(),
+            false => self.body.trailers(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tells servers the outcomes of calls, by a POST through the service `http`.
+//! Tells servers the outcomes of calls, by a POST through the backend's service `http`.
 //!
 //! Which hosts may be told is the configuration's to say. It is asked when a call is accepted, and again here, by the service, at
 //! each delivery: a host that is no longer listed is told nothing. No redirect is followed, and a name that leads to this machine

@@ -40,7 +40,7 @@ pub use objects::{Addressing, Payload, S3Options};
 pub use outside::AwsOptions;
 
 use admin::Audit;
-use backend::{Backend, Proxy};
+use backend::{Backend, Lines, Proxy};
 use callbacks::Courier;
 use contract::{Engine, Service};
 use cores::Common;
@@ -55,7 +55,7 @@ use protocols::{Bounds, Door, Protocols, Ways};
 use registry::Registry;
 use schedules::Schedules;
 use secrets::Secrets;
-use service_http::Http;
+use service_http::Traced;
 use std::{
     fs, io,
     net::SocketAddr,
@@ -104,7 +104,7 @@ pub struct Node {
     admin: SocketAddr,
     tls: Option<SocketAddr>,
     /// Ends after the requests that call it.
-    _backend: Option<Backend>,
+    _backend: Backend,
     /// Ends after the backend.
     own_objects: Option<OwnObjects>,
     _watches: Option<Watches>,
@@ -228,7 +228,7 @@ impl Node {
         let Engines { all, tiers } = engines::engines(config, &metrics, &refusals)?;
         let engines = adapt(all);
         let secrets =
-            Secrets::open(&config.data.join("secrets")).map_err(|error| data_error(error.to_string()))?;
+            Secrets::open(&config.data.join(SECRETS)).map_err(|error| data_error(error.to_string()))?;
         let tracer = exporter.as_ref().and_then(Exporter::tracer);
         let files = usize::try_from(files).unwrap_or(1024);
         let own = config.s3.as_ref().and_then(|s3| Some((s3.embedded?, &s3.region)));
@@ -246,16 +246,21 @@ impl Node {
             .as_ref()
             .map_or(Ok(()), AwsOptions::probe)
             .map_err(Error::Aws)?;
-        let outside = Outside::of(s3, config.aws.clone());
-        let backend = outside
-            .map(|outside| outside.start(files / 4, &metrics))
-            .transpose();
-        let backend = backend.map_err(system("start the backend"))?;
-        let objects = backend.as_ref().filter(|_| config.s3.is_some());
-        let objects = objects.map(|backend| objects::service(backend, network.handle().clone()));
-        let operations = backend.as_ref().filter(|_| config.aws.is_some());
-        let operations = operations.map(|backend| outside::operations(backend, network.handle().clone()));
-        let carried = objects.into_iter().chain(operations);
+        let calls = limits::calls(files);
+        let backend = Outside::of(s3, config.aws.clone(), calls)
+            .start(limits::objects(files), &config.data.join(SECRETS), &metrics)
+            .map_err(system("start the backend"))?;
+        let runtime = || network.handle().clone();
+        let objects = config.s3.iter().map(|_| objects::service(&backend, runtime()));
+        let operations = config
+            .aws
+            .iter()
+            .map(|_| outside::operations(&backend, runtime()));
+        let carried = objects.chain(operations);
+        let http = outside::http(&backend, runtime(), calls).map_err(system("reach the backend"))?;
+        // Places of its own: functions that wait for replies hold no callback back.
+        let deliveries =
+            outside::http(&backend, runtime(), DELIVERIES).map_err(system("reach the backend"))?;
         // Its own S3 tells of new objects; another one is asked.
         let watches = match (&config.s3, &own) {
             (Some(s3), None) => Some(
@@ -264,14 +269,7 @@ impl Node {
             _ => None,
         };
         let functions = Functions::new(network.handle().clone(), limits::links(files), boot_number());
-        let services = services(
-            &network,
-            &secrets,
-            tracer,
-            limits::calls(files),
-            carried,
-            &functions,
-        );
+        let services = services(carried, http, tracer, &functions);
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             hears_objects: config.s3.is_some(),
@@ -340,9 +338,7 @@ impl Node {
             maximum_age: config.calls.maximum_age,
             callbacks: config.calls.hosts().into(),
         };
-        // Connections and places of its own: functions that wait for replies hold no callback back.
-        let outside = Http::new(network.handle().clone(), secrets.clone(), None, DELIVERIES);
-        let courier = Courier::new(network.handle().clone(), &outside, &later.callbacks);
+        let courier = Courier::new(network.handle().clone(), &deliveries, &later.callbacks);
         let common = Common {
             shared: shared.clone(),
             metrics: metrics.clone(),
@@ -397,8 +393,8 @@ impl Node {
         if let Some(own) = &own {
             own.tell(made.later.clone());
         }
-        if let (Some(watches), Some(backend)) = (&watches, &backend) {
-            watches.tell(made.later.clone(), backend, network.handle());
+        if let Some(watches) = &watches {
+            watches.tell(made.later.clone(), &backend, network.handle());
         }
         let driver = Driver::start(opened, shared.clone(), dispatcher.reader(), tracer, made)
             .map_err(system("start the thread of asynchronous calls"))?;
@@ -540,19 +536,24 @@ pub fn check_tls(options: &TlsOptions) -> Result<(), Error> {
 
 /// What functions of this node may be granted beyond their request.
 fn services(
-    network: &Runtime,
-    secrets: &Secrets,
-    tracer: Option<Tracer>,
-    calls: usize,
     carried: impl Iterator<Item = Proxy>,
+    http: Lines,
+    tracer: Option<Tracer>,
     functions: &Functions,
 ) -> Vec<Arc<dyn Service>> {
-    let http = Http::new(network.handle().clone(), secrets.clone(), tracer, calls);
+    let http: Arc<dyn Service> = Arc::new(http);
+    let http = match tracer {
+        Some(tracer) => Arc::new(Traced::new(http, tracer)),
+        None => http,
+    };
     carried
         .map(|service| Arc::new(service) as Arc<dyn Service>)
-        .chain([Arc::new(http) as Arc<dyn Service>, Arc::new(functions.clone())])
+        .chain([http, Arc::new(functions.clone())])
         .collect()
 }
+
+/// Of the data folder: secrets, whose names the node knows, and whose values the backend reads.
+const SECRETS: &str = "secrets";
 
 /// Callbacks that are delivered at once.
 const DELIVERIES: usize = 256;

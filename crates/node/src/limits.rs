@@ -25,9 +25,15 @@ pub(crate) fn connections(files: usize) -> usize {
     files / 2
 }
 
-/// nine for calls of functions to others, and the rest for files, engines and the control API.
+/// eight for calls of functions to others, and the rest for files, engines and the control API. The backend, which has as many, needs two for each of
+/// these calls,
 pub(crate) fn calls(files: usize) -> usize {
-    files / 20 * 9
+    files / 20 * 8
+}
+
+/// and has two of twenty for connections to S3.
+pub(crate) fn objects(files: usize) -> usize {
+    files / 20 * 2
 }
 
 /// Links of sandboxes to the node itself, each a socket and memory: what is left beside connections and calls, and few among maps.

@@ -1,29 +1,31 @@
-//! The backend's process, and what it serves: S3, and other services of AWS.
+//! The backend's process, and what it serves: HTTP, S3, and other services of AWS.
 
 use crate::objects::{S3Options, credentials};
-use backend::{Backend, Proxy};
+use backend::{Backend, Lines, Proxy};
 use contract::Service;
 use rustix::{fd::OwnedFd, io::dup};
+use secrets::Values;
 use serde::{Deserialize, Serialize};
 use service_aws::Aws;
+use service_http::Http;
 use std::{
     env,
     ffi::OsString,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     sync::Arc,
 };
 use telemetry::metrics::{Kind, Metrics};
 use tokio::runtime::{Builder, Handle};
 
-/// The argument with which a node starts its own program as its backend. What it is to serve comes after it, in JSON.
+/// The argument with which a node starts its own program as its backend. What it is to serve comes after it, in JSON, and then the folder of secrets.
 pub(crate) const SERVE: &str = "serve-backend";
 
 /// This very program, whatever has become of its file.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// The last argument of a backend that is to say only whether it could serve.
+/// In place of the folder: the backend is to say only whether it could serve.
 const PROBE: &str = "probe";
 
 /// Where AWS's services are, beside S3. Keys of `[aws]` in the configuration file.
@@ -68,7 +70,7 @@ impl AwsOptions {
 
     /// Whether a node can use them.
     pub fn probe(&self) -> Result<(), String> {
-        Outside::of(None, Some(self.clone())).map_or(Ok(()), |outside| outside.probe())
+        Outside::of(None, Some(self.clone()), 0).probe()
     }
 
     fn service(&self, runtime: Handle, shared: &S3Options) -> Result<Aws, String> {
@@ -89,7 +91,7 @@ impl AwsOptions {
 impl S3Options {
     /// Whether a node can use it.
     pub fn probe(&self) -> Result<(), String> {
-        Outside::of(Some(self.clone()), None).map_or(Ok(()), |outside| outside.probe())
+        Outside::of(Some(self.clone()), None, 0).probe()
     }
 }
 
@@ -101,16 +103,19 @@ pub(crate) struct Outside {
     /// if it is anywhere.
     has_s3: bool,
     aws: Option<AwsOptions>,
+    /// HTTP requests of functions under way at once.
+    calls: usize,
 }
 
 impl Outside {
-    /// Nothing, where the configuration says nothing.
-    pub(crate) fn of(s3: Option<S3Options>, aws: Option<AwsOptions>) -> Option<Self> {
-        (s3.is_some() || aws.is_some()).then(|| Self {
+    /// HTTP, and what the configuration says.
+    pub(crate) fn of(s3: Option<S3Options>, aws: Option<AwsOptions>, calls: usize) -> Self {
+        Self {
             has_s3: s3.is_some(),
             s3: s3.unwrap_or_default(),
             aws,
-        })
+            calls,
+        }
     }
 
     /// Whether a node can use it: the endpoints can be some, and the credentials are there. Nobody is asked but a process like the backend, so that this one
@@ -128,25 +133,34 @@ impl Outside {
         }
     }
 
-    /// The backend of a node, with as many connections unless the configuration says otherwise.
-    pub(crate) fn start(&self, connections: usize, metrics: &Metrics) -> io::Result<Backend> {
+    /// The backend of a node, with as many connections unless the configuration says otherwise. It reads secrets in this folder. It runs as soon as a
+    /// function or the configuration has something for it.
+    pub(crate) fn start(&self, connections: usize, secrets: &Path, metrics: &Metrics) -> io::Result<Backend> {
         let filled = Self {
             s3: self.s3.filled(connections),
             ..self.clone()
         };
         let told = serde_json::to_string(&filled).map_err(io::Error::other)?;
-        let backend = Backend::start(PROGRAM.into(), vec![SERVE.into(), told.into()])?;
+        let arguments = vec![SERVE.into(), told.into(), secrets.into()];
+        let backend = Backend::start(PROGRAM.into(), arguments)?;
+        if self.has_s3 || self.aws.is_some() {
+            backend.want();
+        }
         let starts = backend.starts();
         metrics.add_source(move |page| {
-            let help = "Times that the backend was started: once, and again whenever it ended.";
+            let help =
+                "Times that the backend was started: once if it is needed, and again whenever it ended.";
             let family = page.family(Kind::Counter, "millpond_backend_starts_total", help);
             family.sample(&[], starts());
         });
         Ok(backend)
     }
 
-    fn services(&self, runtime: &Handle) -> Result<Vec<Arc<dyn Service>>, String> {
-        let mut services: Vec<Arc<dyn Service>> = Vec::new();
+    fn services(&self, runtime: &Handle, secrets: PathBuf) -> Result<Vec<Arc<dyn Service>>, String> {
+        // The node counts those under way; what has just been given up may still be here.
+        let calls = self.calls.saturating_mul(2);
+        let http = Http::new(runtime.clone(), Values::of(secrets), calls);
+        let mut services: Vec<Arc<dyn Service>> = vec![Arc::new(http)];
         if self.has_s3 {
             services.push(Arc::new(self.s3.service(runtime.clone())?));
         }
@@ -160,6 +174,11 @@ impl Outside {
 /// AWS's services, as the backend has them. Calls of the node's own wait on this runtime.
 pub(crate) fn operations(backend: &Backend, runtime: Handle) -> Proxy {
     backend.service("aws", |grant| !grant.aws.is_empty(), runtime)
+}
+
+/// HTTP, as the backend has it: for so many calls of the node's at once, which wait on this runtime.
+pub(crate) fn http(backend: &Backend, runtime: Handle, calls: usize) -> io::Result<Lines> {
+    backend.lines("http", |grant| !grant.http.is_empty(), runtime, calls)
 }
 
 /// In the backend's process.
@@ -189,12 +208,13 @@ fn serve(arguments: &[OsString], is_probe: bool) -> Result<(), String> {
         .and_then(|told| told.to_str())
         .unwrap_or_default();
     let outside: Outside = serde_json::from_str(told).map_err(|error| error.to_string())?;
+    let secrets = arguments.get(1).map(PathBuf::from).unwrap_or_default();
     if is_probe {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        return outside.services(runtime.handle()).map(|_| ());
+        return outside.services(runtime.handle(), secrets).map(|_| ());
     }
     let control: OwnedFd = dup(io::stdin()).map_err(|error| error.to_string())?;
-    let make = |runtime| outside.services(&runtime).map_err(io::Error::other);
+    let make = |runtime| outside.services(&runtime, secrets).map_err(io::Error::other);
     backend::serve(control, outside.s3.limits(), make).map_err(|error| error.to_string())
 }

@@ -1,16 +1,17 @@
 //! Secrets: what services show to others for functions, such as the key of an API.
 //!
-//! The control API sets and deletes them, `services/http` reads them while it sends a request; nobody else has a way to a
-//! value. A secret belongs to one application, or to all of the node's own; where an application has its own, that is the one. A
+//! The control API sets and deletes them ([`Secrets`]), and the backend reads them while it sends a request ([`Values`]); nobody else
+//! has a way to a value. The node's process writes what it is given and forgets it: of those that there are it knows the names. A secret
+//! belongs to one application, or to all of the node's own; where an application has its own, that is the one. A
 //! tenant's applications have their own only: what the operator set for all is not theirs.
 //!
 //! # Where they are
 //! Each is a file of its own in a folder of the data folder, named `NAME`, `APPLICATION.NAME` or `TENANT@APPLICATION.NAME`; no name has a dot. The
 //! file holds the value and nothing else, and its time is when it was set. Folder and files are the owner's alone (0700, 0600).
-//! All of them are in memory too: a call to a service never waits for a disk.
+//! A value is read for each request that it goes with: so what is set counts at once in another process, which keeps nothing.
 //!
 //! # What a crash leaves
-//! A value is written into a draft, flushed, and renamed over its file, and the folder is flushed, before it is used or
+//! A value is written into a draft, flushed, and renamed over its file, and the folder is flushed, before it is
 //! acknowledged: after a crash there is the value before or the value afterwards, whole. [`Secrets::open`] removes drafts.
 //!
 //! # What a value is not
@@ -77,22 +78,21 @@ pub struct Error {
     reason: io::Error,
 }
 
-/// All secrets of a node. Cloning gives another handle.
+/// Which secrets a node has. Cloning gives another handle.
 #[derive(Clone)]
 pub struct Secrets(Arc<Inner>);
 
 struct Inner {
     folder: PathBuf,
-    known: RwLock<BTreeMap<SecretId, Known>>,
+    /// When each was set.
+    known: RwLock<BTreeMap<SecretId, SystemTime>>,
     /// Held while a file changes, so that the files and what is known change in one order.
     changing: Mutex<()>,
 }
 
-#[derive(Clone)]
-struct Known {
-    value: Arc<Value>,
-    set: SystemTime,
-}
+/// What they are, to whom may read the folder.
+#[derive(Clone, Debug)]
+pub struct Values(PathBuf);
 
 impl Value {
     /// Checks a value.
@@ -172,7 +172,7 @@ impl Secrets {
                 continue;
             };
             keep_private(&path, 0o600)?;
-            known.insert(id, read_file(&path)?);
+            known.insert(id, look_at(&path)?);
         }
         Ok(Self(Arc::new(Inner {
             folder: folder.to_owned(),
@@ -181,8 +181,8 @@ impl Secrets {
         })))
     }
 
-    /// Gives a secret a value, in place of the one that it has. When this returns, the next call to a service has it, and so
-    /// has the next start.
+    /// Gives a secret a value, in place of the one that it has. When this returns, the next call to a service has it, also after a
+    /// crash.
     pub fn set(&self, id: &SecretId, value: Value) -> Result<SystemTime, Error> {
         let _changing = self.0.changing.lock();
         let path = self.path(id);
@@ -201,8 +201,7 @@ impl Secrets {
             .map_err(|error| failed("name", &path)(error.error))?;
         flush_folder(&self.0.folder)?;
         let set = modified(&file, &path)?;
-        let value = Arc::new(value);
-        self.0.known.write().insert(id.clone(), Known { value, set });
+        self.0.known.write().insert(id.clone(), set);
         Ok(set)
     }
 
@@ -228,7 +227,7 @@ impl Secrets {
     /// Which there are, and when each was set.
     pub fn list(&self) -> Vec<(SecretId, SystemTime)> {
         let known = self.0.known.read();
-        known.iter().map(|(id, known)| (id.clone(), known.set)).collect()
+        known.iter().map(|(id, set)| (id.clone(), *set)).collect()
     }
 
     /// Which secret a function of this application means by a name, if there is one: its application's own, or else the node's.
@@ -237,15 +236,30 @@ impl Secrets {
         candidates(application, name).find(|id| known.contains_key(id))
     }
 
-    /// The value of the secret that a function of this application means.
-    pub fn value(&self, application: &ApplicationId, name: &SecretName) -> Option<Arc<Value>> {
-        let known = self.0.known.read();
-        candidates(application, name).find_map(|id| Some(known.get(&id)?.value.clone()))
+    fn path(&self, id: &SecretId) -> PathBuf {
+        path(&self.0.folder, id)
+    }
+}
+
+impl Values {
+    /// Of the secrets in this folder, whether or not there is any yet.
+    pub fn of(folder: PathBuf) -> Self {
+        Self(folder)
     }
 
-    fn path(&self, id: &SecretId) -> PathBuf {
-        self.0.folder.join(id.to_string().replace('/', "@"))
+    /// The value of the secret that a function of this application means, as it is now. Reads a small file.
+    pub fn value(&self, application: &ApplicationId, name: &SecretName) -> Result<Option<Value>, Error> {
+        for id in candidates(application, name) {
+            if let Some(value) = read_file(&path(&self.0, &id))? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
     }
+}
+
+fn path(folder: &Path, id: &SecretId) -> PathBuf {
+    folder.join(id.to_string().replace('/', "@"))
 }
 
 fn candidates(application: &ApplicationId, name: &SecretName) -> impl Iterator<Item = SecretId> {
@@ -294,17 +308,31 @@ fn modified(file: &File, path: &Path) -> Result<SystemTime, Error> {
     time.map_err(failed("look at", path))
 }
 
-fn read_file(path: &Path) -> Result<Known, Error> {
-    let mut file = File::open(path).map_err(failed("open", path))?;
+/// When a secret was set, by its file: what is in there is not looked at.
+fn look_at(path: &Path) -> Result<SystemTime, Error> {
+    let metadata = fs::metadata(path).map_err(failed("look at", path))?;
+    let unfit = match metadata.len() {
+        _ if !metadata.is_file() => Some(io::Error::other("it is no file")),
+        0 => Some(io::Error::other(ValueError::Empty)),
+        length if length > LONGEST as u64 => Some(io::Error::other(ValueError::Long)),
+        _ => None,
+    };
+    match unfit {
+        Some(unfit) => Err(failed("use", path)(unfit)),
+        None => metadata.modified().map_err(failed("look at", path)),
+    }
+}
+
+/// The value in a file; `None` if there is none.
+fn read_file(path: &Path) -> Result<Option<Value>, Error> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed("open", path))?,
+    };
     // Room for all of it: a buffer that grew would leave copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST + 1));
-    let read = Read::by_ref(&mut file)
-        .take(LONGEST as u64 + 1)
-        .read_to_end(&mut bytes);
+    let read = file.take(LONGEST as u64 + 1).read_to_end(&mut bytes);
     read.map_err(failed("read", path))?;
     let value = Value::new(bytes).map_err(|error| failed("use", path)(io::Error::other(error)))?;
-    Ok(Known {
-        value: Arc::new(value),
-        set: modified(&file, path)?,
-    })
+    Ok(Some(value))
 }

@@ -1,7 +1,7 @@
 //! What is set is kept, found by those who mean it, and shown to nobody.
 
 use contract::{ApplicationId, SecretName};
-use millpond_secrets::{LONGEST, SecretId, Secrets, Value, ValueError};
+use millpond_secrets::{LONGEST, SecretId, Secrets, Value, ValueError, Values};
 use proptest::prelude::*;
 use std::{
     fs,
@@ -31,9 +31,12 @@ fn names(application: &str, name: &str) -> (ApplicationId, SecretName) {
     (application.parse().unwrap(), name.parse().unwrap())
 }
 
-fn found(secrets: &Secrets, application: &str, name: &str) -> Option<String> {
+/// What is read in this folder.
+fn found(folder: &Path, application: &str, name: &str) -> Option<String> {
     let (application, name) = names(application, name);
-    let value = secrets.value(&application, &name)?;
+    let value = Values::of(folder.to_owned())
+        .value(&application, &name)
+        .unwrap()?;
     Some(String::from_utf8(value.expose().to_vec()).unwrap())
 }
 
@@ -44,20 +47,22 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn an_applications_own_goes_before_the_nodes() {
     let folder = tempfile::tempdir().unwrap();
-    let secrets = Secrets::open(&folder.path().join("secrets")).unwrap();
-    assert_eq!(found(&secrets, "shop", "KEY"), None);
+    let path = folder.path().join("secrets");
+    assert_eq!(found(&path, "shop", "KEY"), None);
+    let secrets = Secrets::open(&path).unwrap();
+    assert_eq!(found(&path, "shop", "KEY"), None);
     secrets.set(&id("KEY"), value("the node's")).unwrap();
     secrets.set(&id("shop.KEY"), value("the shop's")).unwrap();
-    assert_eq!(found(&secrets, "shop", "KEY").unwrap(), "the shop's");
-    assert_eq!(found(&secrets, "other", "KEY").unwrap(), "the node's");
-    assert_eq!(found(&secrets, "shop", "key"), None, "names have cases");
+    assert_eq!(found(&path, "shop", "KEY").unwrap(), "the shop's");
+    assert_eq!(found(&path, "other", "KEY").unwrap(), "the node's");
+    assert_eq!(found(&path, "shop", "key"), None, "names have cases");
     let (shop, key) = names("shop", "KEY");
     assert_eq!(secrets.meant(&shop, &key), Some(id("shop.KEY")));
 
     assert!(secrets.delete(&id("shop.KEY")).unwrap());
     assert!(!secrets.delete(&id("shop.KEY")).unwrap());
     assert_eq!(secrets.meant(&shop, &key), Some(id("KEY")));
-    assert_eq!(found(&secrets, "shop", "KEY").unwrap(), "the node's");
+    assert_eq!(found(&path, "shop", "KEY").unwrap(), "the node's");
     assert!(secrets.delete(&id("KEY")).unwrap());
     assert_eq!(secrets.meant(&shop, &key), None);
 }
@@ -79,9 +84,9 @@ fn what_was_set_last_is_there_after_a_restart_and_nothing_else() {
     fs::write(path.join("not a secret"), "x").unwrap();
 
     let secrets = Secrets::open(&path).unwrap();
-    assert_eq!(found(&secrets, "shop", "A").unwrap(), "two");
-    assert_eq!(found(&secrets, "shop", "B").unwrap(), "three");
-    assert_eq!(found(&secrets, "shop", "GONE"), None);
+    assert_eq!(found(&path, "shop", "A").unwrap(), "two");
+    assert_eq!(found(&path, "shop", "B").unwrap(), "three");
+    assert_eq!(found(&path, "shop", "GONE"), None);
     assert_eq!(secrets.list(), before);
     assert!(before.contains(&(id("A"), set)));
     assert!(!path.join(".draft-x1").exists());
@@ -110,13 +115,14 @@ fn what_cannot_be_written_changes_nothing() {
     let path = folder.path().join("secrets");
     let secrets = Secrets::open(&path).unwrap();
     secrets.set(&id("A"), value("one")).unwrap();
+    let before = secrets.list();
     // A folder in the place of the file: it can be neither replaced nor removed as one.
     fs::remove_file(path.join("A")).unwrap();
     fs::create_dir(path.join("A")).unwrap();
     let error = secrets.set(&id("A"), value("hidden")).unwrap_err().to_string();
     assert!(error.contains("/A") && !error.contains("hidden"), "{error}");
     assert!(secrets.delete(&id("A")).is_err());
-    assert_eq!(found(&secrets, "shop", "A").unwrap(), "one");
+    assert_eq!(secrets.list(), before);
     let left: Vec<_> = fs::read_dir(&path)
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -125,10 +131,20 @@ fn what_cannot_be_written_changes_nothing() {
 }
 
 #[test]
-fn a_file_that_is_no_value_stops_the_start_and_is_named() {
+fn a_file_that_is_no_value_is_named_whoever_meets_it() {
+    for unfit in ["", &"x".repeat(LONGEST + 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("BROKEN"), unfit).unwrap();
+        let error = Secrets::open(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("BROKEN"), "{error}");
+    }
+    // What is in it only its reader sees.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("BROKEN"), "hidden\r\nx: y").unwrap();
-    let error = Secrets::open(folder.path()).unwrap_err().to_string();
+    Secrets::open(folder.path()).unwrap();
+    let (shop, name) = names("shop", "BROKEN");
+    let error = Values::of(folder.path().to_owned()).value(&shop, &name);
+    let error = error.unwrap_err().to_string();
     assert!(error.contains("BROKEN") && !error.contains("hidden"), "{error}");
 }
 
@@ -173,8 +189,7 @@ proptest! {
         if let Ok(good) = checked(&bytes) {
             Secrets::open(folder.path()).unwrap().set(&id("K"), good).unwrap();
             let (shop, key) = names("shop", "K");
-            let secrets = Secrets::open(folder.path()).unwrap();
-            let value = secrets.value(&shop, &key).unwrap();
+            let value = Values::of(folder.path().to_owned()).value(&shop, &key).unwrap().unwrap();
             prop_assert_eq!(value.expose(), &bytes[..]);
         }
     }
@@ -195,10 +210,10 @@ fn a_tenants_secrets_are_its_applications_own() {
                 secrets.set(&id(text), value(kept)).unwrap();
             }
         }
-        assert_eq!(found(&secrets, "shop", "KEY").unwrap(), "shop's");
-        assert_eq!(found(&secrets, "other", "KEY").unwrap(), "everybody's");
-        assert_eq!(found(&secrets, "acme/shop", "KEY").unwrap(), "acme's");
-        assert_eq!(found(&secrets, "acme/other", "KEY"), None);
-        assert_eq!(found(&secrets, "rival/shop", "KEY"), None);
+        assert_eq!(found(folder.path(), "shop", "KEY").unwrap(), "shop's");
+        assert_eq!(found(folder.path(), "other", "KEY").unwrap(), "everybody's");
+        assert_eq!(found(folder.path(), "acme/shop", "KEY").unwrap(), "acme's");
+        assert_eq!(found(folder.path(), "acme/other", "KEY"), None);
+        assert_eq!(found(folder.path(), "rival/shop", "KEY"), None);
     }
 }

@@ -671,6 +671,7 @@ fn a_call_to_a_service_is_a_client_span_below_run() {
         .end(Ok(404));
     tracer.call(&caller, "FROB", target).unwrap().end(Err("timeout"));
     drop(tracer.call(&caller, "GET", target).unwrap());
+    tracer.call(&caller, "GET", target).unwrap().forget();
     tracer.end(invocation, &SAMPLE, Some(200));
 
     let spans = collector.spans(9);

@@ -12,8 +12,8 @@
 //! What remains is the other side's: a server that tells its callers what they sent tells the function.
 
 use contract::{ApplicationId, CallError, HttpGrant, Piece, SecretName, Template};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use secrets::Secrets;
+use http::{HeaderName, HeaderValue, Method, Uri};
+use secrets::Values;
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
@@ -64,26 +64,30 @@ impl Added {
         Ok(())
     }
 
-    /// Adds the fields, for a function of this application.
-    pub(crate) fn fill(
+    /// Whether files have to be read for [`Added::fields`].
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.has_secrets
+    }
+
+    /// The fields as they are now, for a function of this application.
+    pub(crate) fn fields(
         &self,
-        headers: &mut HeaderMap,
-        secrets: &Secrets,
+        values: &Values,
         application: &ApplicationId,
-    ) -> Result<(), CallError> {
-        for (name, template) in &self.fields {
-            let mut value = filled(template, secrets, application).map_err(CallError::Unset)?;
+    ) -> Result<Vec<(HeaderName, HeaderValue)>, CallError> {
+        let fields = self.fields.iter().map(|(name, template)| {
+            let mut value = filled(template, values, application).map_err(CallError::Unset)?;
             value.set_sensitive(template.secrets().next().is_some());
-            headers.insert(name, value);
-        }
-        Ok(())
+            Ok((name.clone(), value))
+        });
+        fields.collect()
     }
 }
 
 /// A template with its secrets; the first that is not set.
 fn filled(
     template: &Template,
-    secrets: &Secrets,
+    values: &Values,
     application: &ApplicationId,
 ) -> Result<HeaderValue, SecretName> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(256));
@@ -92,7 +96,11 @@ fn filled(
         match piece {
             Piece::Text(text) => bytes.extend_from_slice(text.as_bytes()),
             Piece::Secret(name) => {
-                let value = secrets.value(application, name).ok_or_else(|| name.clone())?;
+                let found = values.value(application, name).unwrap_or_else(|error| {
+                    tracing::error!(%application, %error, "a secret cannot be used, as if it were not set");
+                    None
+                });
+                let value = found.ok_or_else(|| name.clone())?;
                 bytes.extend_from_slice(value.expose());
                 last = Some(name);
             }
@@ -114,7 +122,7 @@ fn is_this_machine(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use secrets::{SecretId, Value};
+    use secrets::{SecretId, Secrets, Value};
 
     fn added(value: &str, clear_text: bool) -> Added {
         Added::of(&HttpGrant {
@@ -184,19 +192,25 @@ mod tests {
             name: "A".parse().unwrap(),
         };
         let added = added("a {{{secret:A}}} {secret:A}", false);
-        let mut headers = HeaderMap::new();
-        headers.insert("authorization", "its own".parse().unwrap());
-        let unset = added.fill(&mut headers, &secrets, &shop);
+        let values = Values::of(folder.path().to_owned());
+        let unset = added.fields(&values, &shop);
         assert_eq!(unset, Err(CallError::Unset("A".parse().unwrap())));
         for text in ["one", "two"] {
             let value = Value::new(text.as_bytes().to_vec().into()).unwrap();
             secrets.set(&id, value).unwrap();
-            added.fill(&mut headers, &secrets, &shop).unwrap();
-            let filled: Vec<_> = headers.get_all("authorization").iter().collect();
-            assert_eq!(filled, [&format!("a {{{text}}} {text}")[..]]);
-            assert!(filled[0].is_sensitive() && !format!("{headers:?}").contains(text));
+            let fields = added.fields(&values, &shop).unwrap();
+            let [(name, filled)] = &fields[..] else {
+                panic!("it has one: {fields:?}");
+            };
+            assert_eq!(name, "authorization");
+            assert_eq!(filled, &format!("a {{{text}}} {text}")[..]);
+            assert!(filled.is_sensitive() && !format!("{fields:?}").contains(text));
         }
-        let other = added.fill(&mut headers, &secrets, &"other".parse().unwrap());
+        let other = added.fields(&values, &"other".parse().unwrap());
         assert!(other.is_err(), "it is another application's");
+        // As if it were not set: what stands there, nobody is told.
+        std::fs::write(folder.path().join("shop.A"), "no\nvalue").unwrap();
+        let broken = added.fields(&values, &shop);
+        assert_eq!(broken, Err(CallError::Unset("A".parse().unwrap())));
     }
 }

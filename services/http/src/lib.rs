@@ -8,20 +8,24 @@
 //! clouds tell machines their secrets), opens nothing: whoever owns a name decides where it leads. To reach such a place the
 //! manifest must name the address, or `localhost`.
 //!
-//! A grant may have header fields added to its host's requests, with secrets in them: see the module `added`. A call of an
-//! invocation that is traced is a span, and its `traceparent` goes out unless the function has set one.
+//! A grant may have header fields added to its host's requests, with secrets in them: see the module `added`.
+//!
+//! All of that is the backend's process's. In the node's, which asks it, calls become spans of their invocations' traces: [`Traced`].
 
 #![forbid(unsafe_code)]
 
 mod added;
 mod connect;
+mod traced;
+
+pub use traced::Traced;
 
 use added::Added;
 use bytes::Bytes;
 use connect::Connector;
 use contract::{
-    ApplicationId, Body, BodyError, Call, CallError, Caller, Calling, Grant, Reply, ResponseHead, Service,
-    Session, Trailers,
+    ApplicationId, Body, BodyError, Call, CallError, Calling, Grant, Reply, ResponseHead, Service, Session,
+    Trailers,
 };
 use egress::{Coming, fields};
 use http::{Extensions, HeaderMap, Uri, header};
@@ -33,7 +37,7 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use secrets::Secrets;
+use secrets::Values;
 use std::{
     collections::HashMap,
     error::Error,
@@ -42,7 +46,6 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use telemetry::otlp::{CallSpan, Tracer};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -65,8 +68,7 @@ pub struct Http {
 struct Shared {
     client: Client<Connector, Outgoing>,
     runtime: Handle,
-    secrets: Secrets,
-    tracer: Option<Tracer>,
+    secrets: Values,
     places: Arc<Semaphore>,
 }
 
@@ -78,10 +80,9 @@ struct HttpSession {
 }
 
 impl Http {
-    /// Does its work on this runtime, and looks for secrets here, on each call. Calls are traced if there is a tracer and their
-    /// invocations are. At most `calls` are under way at once, replies that are still being read included: each takes a
-    /// descriptor.
-    pub fn new(runtime: Handle, secrets: Secrets, tracer: Option<Tracer>, calls: usize) -> Self {
+    /// Does its work on this runtime, and looks for secrets here, on each call. At most `calls` are under way at once, replies that
+    /// are still being read included: each takes a descriptor.
+    pub fn new(runtime: Handle, secrets: Values, calls: usize) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(IDLE)
             .pool_idle_timeout(IDLE_TIME)
@@ -92,7 +93,6 @@ impl Http {
                 client,
                 runtime,
                 secrets,
-                tracer,
                 places: Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))),
             }),
         }
@@ -143,7 +143,6 @@ struct Request {
     added: Arc<Added>,
     patience: Duration,
     pause: Option<Duration>,
-    caller: Caller,
 }
 
 impl HttpSession {
@@ -195,7 +194,6 @@ impl HttpSession {
             added: added.clone(),
             patience: call.patience.unwrap_or(PATIENCE),
             pause: call.pause,
-            caller: call.caller,
         })
     }
 }
@@ -242,23 +240,18 @@ impl Shared {
             added,
             patience,
             pause,
-            caller,
         } = request;
-        let span = self.trace(&caller, &mut request);
         let sent = async {
-            added.fill(request.headers_mut(), &self.secrets, application)?;
-            let sent = time::timeout(patience, self.client.request(request)).await;
-            sent.map_err(|_| CallError::Timeout("the beginning of a reply"))?
+            for (name, value) in self.added(&added, application).await? {
+                request.headers_mut().insert(name, value);
+            }
+            self.client
+                .request(request)
+                .await
                 .map_err(|error| explain(&error))
         };
-        let sent = sent.await;
-        if let Some(span) = span {
-            span.end(
-                sent.as_ref()
-                    .map(|response| response.status().as_u16())
-                    .map_err(kind),
-            );
-        }
+        let sent = time::timeout(patience, sent).await;
+        let sent = sent.unwrap_or(Err(CallError::Timeout("the beginning of a reply")));
         let (parts, body) = sent?.into_parts();
         Ok(Reply {
             head: ResponseHead {
@@ -269,45 +262,20 @@ impl Shared {
         })
     }
 
-    /// Begins a call's span, if its invocation is traced, and tells the other side of it.
-    fn trace(&self, caller: &Caller, request: &mut http::Request<Outgoing>) -> Option<CallSpan> {
-        let uri = request.uri();
-        let span = self.tracer.as_ref()?.call(
-            caller,
-            request.method().as_str(),
-            (uri.scheme_str()?, uri.host()?, uri.port_u16(), uri.path()),
-        )?;
-        if !request.headers().contains_key(TRACEPARENT)
-            && let Ok(value) = header::HeaderValue::from_str(&span.traceparent())
-        {
-            let headers = request.headers_mut();
-            headers.insert(TRACEPARENT, value);
-            headers.remove(TRACESTATE);
-            let state = caller.tracestate.clone();
-            if let Some(Ok(state)) = state.map(header::HeaderValue::from_maybe_shared) {
-                headers.insert(TRACESTATE, state);
-            }
+    /// The fields that are added to a request.
+    async fn added(
+        &self,
+        added: &Arc<Added>,
+        application: &ApplicationId,
+    ) -> Result<Vec<(header::HeaderName, header::HeaderValue)>, CallError> {
+        if !added.has_secrets() {
+            return added.fields(&self.secrets, application);
         }
-        Some(span)
-    }
-}
-
-const TRACEPARENT: header::HeaderName = header::HeaderName::from_static("traceparent");
-const TRACESTATE: header::HeaderName = header::HeaderName::from_static("tracestate");
-
-/// What went wrong, as a span's `error.type`.
-fn kind(error: &CallError) -> &'static str {
-    match error {
-        CallError::Denied(_) => "denied",
-        CallError::Unset(_) => "secret_unset",
-        CallError::Target(_) => "bad_target",
-        CallError::Name(_) => "name_resolution",
-        CallError::Address(_) => "address_prohibited",
-        CallError::Refused(_) => "connection_refused",
-        CallError::Timeout(_) => "timeout",
-        CallError::Secure(_) => "tls",
-        CallError::Busy => "busy",
-        _ => "connection_broken",
+        let (added, secrets, application) = (added.clone(), self.secrets.clone(), application.clone());
+        let reading = self
+            .runtime
+            .spawn_blocking(move || added.fields(&secrets, &application));
+        reading.await.unwrap_or_else(|_| Err(CallError::Busy))
     }
 }
 

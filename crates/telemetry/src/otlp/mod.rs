@@ -466,6 +466,11 @@ impl CallSpan {
             call.outcome = outcome;
         }
     }
+
+    /// It was no call: nothing of it is recorded.
+    pub fn forget(mut self) {
+        self.call = None;
+    }
 }
 
 impl Drop for CallSpan {

@@ -3,7 +3,7 @@
 use contract::{Call, Grant, HttpGrant, Service, conformance::service};
 use egress::testing::{self, Server};
 use millpond_service_http::Http;
-use secrets::Secrets;
+use secrets::{Secrets, Values};
 use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -22,7 +22,11 @@ impl Ours {
         let folder = tempfile::tempdir().unwrap();
         let secrets = Secrets::open(folder.path()).unwrap();
         Self {
-            service: Arc::new(Http::new(runtime.handle().clone(), secrets.clone(), None, 4096)),
+            service: Arc::new(Http::new(
+                runtime.handle().clone(),
+                Values::of(folder.path().to_owned()),
+                4096,
+            )),
             secrets,
             _runtime: runtime,
             _folder: folder,
