@@ -230,6 +230,7 @@ impl Error {
             | Self::GrantForbidden { function, .. }
             | Self::TenantMismatch { function, .. }
             | Self::EngineUnavailable { function, .. }
+            | Self::LimitsUnavailable { function, .. }
             | Self::ImageUnavailable { function, .. } => *function = function.local(),
             Self::CodeMap(_)
             | Self::CodeMissing(_)
