@@ -52,7 +52,7 @@ test: build build/tools/bin/versitygw ## Run all tests: unit, property, conforma
 	cargo test --locked --release --manifest-path sdk/rust/Cargo.toml --lib --target-dir build/examples-target $(RUNNER)
 	$(WATCHDOG) 300 $(MAKE) --no-print-directory -C examples check
 	$(WATCHDOG) 300 python3 scripts/demo.py
-	$(WATCHDOG) 1500 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
+	$(WATCHDOG) 2700 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
 	$(WATCHDOG) 120 bench/instructions/run --check
 	$(XTASK) floors
 

@@ -444,7 +444,9 @@ fn a_weight_holds_at_once() {
     for (n, job) in (0..).zip(&jobs) {
         policy.put(Time(0), job, Ticket::Begun(n));
     }
-    let second = |_: &mut dyn Policy, _: Time, served: &[Duration]| served.iter().sum::<Duration>() >= micros(1_000_000);
+    let second = |_: &mut dyn Policy, _: Time, served: &[Duration]| {
+        served.iter().sum::<Duration>() >= micros(1_000_000)
+    };
     let of = |served: &[Duration], tenant: usize| served[2 * tenant] + served[2 * tenant + 1];
     let equal = endless(&mut *policy, &mut jobs, Time(0), second);
     assert!(of(&equal, 0).abs_diff(of(&equal, 1)) <= 2 * QUANTUM, "{equal:?}");
@@ -461,7 +463,10 @@ fn a_weight_holds_at_once() {
         deadline: Some(at(4_000)),
         ..job(Time(0), Party { index: 0, weight: 1 })
     };
-    assert!(policy.overdue(Time(0), &asked, 1.0).is_some(), "a fifth of a core is its");
+    assert!(
+        policy.overdue(Time(0), &asked, 1.0).is_some(),
+        "a fifth of a core is its"
+    );
     let asked = Job {
         tenant: Party { index: 1, weight: 4 },
         ..asked

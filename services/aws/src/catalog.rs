@@ -366,7 +366,10 @@ mod tests {
     use super::*;
 
     fn json(service: &str, target: &str, body: &str) -> Option<(String, Vec<String>)> {
-        let question = known(service).unwrap().question(Some(target), "application/x-amz-json-1.0", body.as_bytes())?;
+        let question =
+            known(service)
+                .unwrap()
+                .question(Some(target), "application/x-amz-json-1.0", body.as_bytes())?;
         assert_eq!(question.form, Form::Json);
         Some((question.action, question.resources.into_iter().collect()))
     }
@@ -496,7 +499,15 @@ mod tests {
         }
         let form = "Action=SendMessage&QueueUrl=https://h/1/q";
         assert!(of("sqs", None, FORM, form).is_some());
-        assert!(of("sqs", None, "application/x-www-form-urlencoded; charset=utf-8", form).is_some());
+        assert!(
+            of(
+                "sqs",
+                None,
+                "application/x-www-form-urlencoded; charset=utf-8",
+                form
+            )
+            .is_some()
+        );
         for kind in ["", json, "application/x-www-form-urlencodedx"] {
             assert_eq!(of("sqs", None, kind, form), None, "{kind}");
         }

@@ -166,7 +166,10 @@ fn what_is_not_granted_is_answered_here() {
     get.operation = "GET".to_owned();
     let mut form = json("DynamoDB_20120810.GetItem", ORDERS);
     form.parameters.retain(|(name, _)| name != "content-type");
-    let kind = ("content-type".into(), Bytes::from("application/x-www-form-urlencoded"));
+    let kind = (
+        "content-type".into(),
+        Bytes::from("application/x-www-form-urlencoded"),
+    );
     form.parameters.push(kind);
     for asked in [
         elsewhere,
