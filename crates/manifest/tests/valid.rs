@@ -401,7 +401,11 @@ fn the_schema_names_the_real_defaults() {
     assert!(lines.lines().count() >= 10, "{lines}");
     let (said, left_out) = (parse(&minimal(&lines)).unwrap(), parse(&minimal("")).unwrap());
     let f = |manifest: &Manifest| manifest.function[&"f".parse().unwrap()].clone();
-    assert_eq!(f(&said).limits(), f(&left_out).limits());
+    let (wanted, usual) = (f(&said).limits(), f(&left_out).limits());
+    // What is said is demanded of a host, even where it is usual.
+    assert!(wanted.demanded.cpus && wanted.demanded.cpu_time && !usual.demanded.cpus && !usual.demanded.cpu_time);
+    let demanded = usual.demanded;
+    assert_eq!(contract::Limits { demanded, ..wanted }, usual);
     assert_eq!(
         (f(&said).reuse, f(&said).engine, f(&said).protocol),
         (f(&left_out).reuse, f(&left_out).engine, f(&left_out).protocol)
