@@ -116,7 +116,7 @@ def test_a_sandbox_comes_with_the_last_byte_of_its_inputs(make_node, engine):
     if engine not in node.control("GET", "/v1/node").document["engines"]:
         pytest.skip(f"the engine {engine} is not here: `millpond doctor` says why")
     code = (GUESTS / "words.native").read_bytes() if engine == "process" else "words-files"
-    app = node.deploy("slow", {"pure": (code, WORDS | {"engine": engine, "memory": "16MiB"}), "ping": "ping", "sleep": "sleep"})
+    app = node.deploy("slow", {"pure": (code, WORDS | {"engine": engine, "memory": "64MiB"}), "ping": "ping", "sleep": "sleep"})
     alive = lambda: sum(value for series, value in node.metrics().items() if series.startswith("millpond_sandboxes{"))
     # One that waits is seen.
     waiting = threading.Thread(target=lambda: app.call("sleep", rest="?ms=3000"))
