@@ -403,7 +403,9 @@ fn the_schema_names_the_real_defaults() {
     let f = |manifest: &Manifest| manifest.function[&"f".parse().unwrap()].clone();
     let (wanted, usual) = (f(&said).limits(), f(&left_out).limits());
     // What is said is demanded of a host, even where it is usual.
-    assert!(wanted.demanded.cpus && wanted.demanded.cpu_time && !usual.demanded.cpus && !usual.demanded.cpu_time);
+    assert!(
+        wanted.demanded.cpus && wanted.demanded.cpu_time && !usual.demanded.cpus && !usual.demanded.cpu_time
+    );
     let demanded = usual.demanded;
     assert_eq!(contract::Limits { demanded, ..wanted }, usual);
     assert_eq!(
