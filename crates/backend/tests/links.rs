@@ -642,6 +642,17 @@ impl Own {
         }
     }
 
+    /// Kills the backend, until it has ended: one that is only about to may still answer.
+    fn kill(&self) {
+        let process = self.backend.process();
+        let killed = process();
+        let pid = Pid::from_raw(i32::try_from(killed).unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        while process() == killed {
+            thread::yield_now();
+        }
+    }
+
     fn call_with(
         &self,
         operation: &str,
@@ -807,16 +818,12 @@ impl BodyStream for Fed {
 #[test]
 fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
     let own = Own::start();
-    let (starts, process) = (own.backend.starts(), own.backend.process());
-    let kill = |in_process: u64| {
-        let pid = i32::try_from(in_process).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-    };
+    let starts = own.backend.starts();
     // Its turn comes from the backend that lives: each counts for itself.
     for round in 1..=3 {
         assert_eq!(own.call("small", "x", None, Bytes::new()).unwrap().1, b"x");
         assert_eq!(starts(), round);
-        kill(process());
+        own.kill();
         assert_eq!(
             own.call("small", "y", None, Bytes::from_static(b"whole"))
                 .unwrap()
@@ -830,7 +837,7 @@ fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
     feed.send(Bytes::from_static(b"0123456789")).unwrap();
     let read = own.begin("small", "x", None, Bytes::new());
     assert_eq!(own.read(read).unwrap().1, b"x", "the backend is there");
-    kill(process());
+    own.kill();
     let gone = Broken::Gone.to_string();
     let is_gone = |result| matches!(result, Err(CallError::Broken(said)) if said == gone);
     assert!(is_gone(own.read(calling)), "nobody waits for the other half");
@@ -849,10 +856,12 @@ fn the_nodes_own_calls_are_made_again_when_the_backend_goes_if_they_can_be() {
         let parameters = parameters
             .iter()
             .map(|(name, value)| ((*name).into(), Bytes::from(*value)));
+        // One of its own: what is killed again and again is started after ever longer waits.
+        let own = Own::start();
         let calling = own.send(operation, "/pond/to", parameters.collect(), Bytes::new().into());
         for _ in 0..attempts {
             while own.call("begun", "", None, Bytes::new()).unwrap().1 == b"0" {}
-            kill(process());
+            own.kill();
         }
         assert!(is_gone(own.read(calling)), "{operation} {attempts}");
     }
