@@ -1,4 +1,4 @@
-"""A node at nine tenths of its core for half a minute, or an hour (MILLPOND_TEST_LONG), or as many seconds as
+"""A node at nine tenths of its core for a minute, or an hour (MILLPOND_TEST_LONG), or as many seconds as
 MILLPOND_TEST_MIXED says: short and long functions, bodies, requests to others, faults, limits, clients that leave,
 asynchronous calls, and deployments in between. In the end nothing is left of all that: no memory, sandbox, descriptor or thread.
 
@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from harness import LONG, PATIENCE, PROCESSORS, eventually, get, guest
 
-SECONDS = int(os.environ.get("MILLPOND_TEST_MIXED") or (3600 if LONG else 30))
+SECONDS = int(os.environ.get("MILLPOND_TEST_MIXED") or (3600 if LONG else 60))
 BUSY = 0.9
 WARM = 10
 """Seconds of the same load before anything is compared: what is allocated once is then there."""
