@@ -17,11 +17,7 @@ fn is_long() -> bool {
 fn all(bounds: Bounds, chosen: impl Fn(&str) -> bool, least: usize) -> Vec<String> {
     match Toolchain::find() {
         Ok(toolchain) => {
-            let rustc = Rustc {
-                // Compiling takes nearly all the time.
-                level: 1,
-                ..Rustc::new(toolchain, bounds)
-            };
+            let rustc = Rustc::new(toolchain, bounds);
             run_all(&rustc, &[Proposal::ExtendedConst], chosen, least)
         }
         Err(reason) => {
