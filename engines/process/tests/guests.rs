@@ -1,11 +1,12 @@
 //! Native guests on this engine. This program is the spawner, too, so it has a `main` of its own.
 
+use bytes::Bytes;
 use confine::Controller;
 use contract::{
-    ByteSize, Demanded, Fault, Grant, Image, Protocol, SpawnError,
+    ByteSize, Demanded, Fault, Grant, Image, Protocol, ResponseHead, ResponseSink, SpawnError,
     conformance::{
         engine::{Guests, Subject, run_native},
-        guest::{Running, compile, grant, input, load},
+        guest::{Recorder, Running, compile, grant, input, load},
     },
 };
 use millpond_engine_process::{Options, Process, answer, supported};
@@ -21,7 +22,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     process::{self, Command, ExitCode, Stdio},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -222,6 +223,68 @@ fn a_pure_function_gives_sets_for_sets(world: &World) {
     assert!(said == large.to_uppercase());
     let (ended, _, _) = run(&image, &pure_grant(), &"x".repeat(5 << 20));
     assert!(matches!(ended, Err(Fault::OutOfMemory { .. })), "{ended:?}");
+}
+
+/// Keeps the pieces of a response as they come.
+struct Keeping(Recorder, Arc<Mutex<Vec<Bytes>>>);
+
+impl ResponseSink for Keeping {
+    fn head(&mut self, head: ResponseHead) {
+        self.0.head(head);
+    }
+    fn body(&mut self, chunk: Bytes) {
+        self.1.lock().unwrap().push(chunk.clone());
+        self.0.body(chunk);
+    }
+    fn log(&mut self, bytes: &[u8]) {
+        self.0.log(bytes);
+    }
+}
+
+/// What this process has mapped where these bytes lie, by its name.
+fn mapped(bytes: &Bytes) -> String {
+    let address = bytes.as_ptr() as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let name = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let [from, to] = [from, to].map(|text| usize::from_str_radix(text, 16).unwrap());
+        (from..to)
+            .contains(&address)
+            .then(|| words.nth(4).unwrap_or_default().to_owned())
+    };
+    maps.lines().find_map(name).expect("it is mapped")
+}
+
+/// Items of this size and more keep the memory of the function that has left them, and what it is given next comes from there.
+fn large_outputs_are_handed_on_where_they_lie(world: &World) {
+    const REGION: &str = "/memfd:millpond-region";
+    const KEPT: usize = 64 << 10;
+    let image = world.pure();
+    let call = |body: Bytes| {
+        let (mut request, recorder) = input(b"");
+        let pieces = Arc::<Mutex<Vec<Bytes>>>::default();
+        request.body = body.into();
+        request.response = Box::new(Keeping(recorder.clone(), pieces.clone()));
+        let sandbox = image
+            .spawn(&Arc::new(pure_grant()), request)
+            .expect("there is room");
+        let ended = Running::new(sandbox, recorder).finish();
+        assert_eq!(ended.map(drop).map_err(|(fault, _)| fault), Ok(()));
+        let pieces = pieces.lock().unwrap();
+        assert_eq!(pieces.len(), 1);
+        pieces[0].clone()
+    };
+    let words = Bytes::from("x".repeat(KEPT));
+    let large = call(words.clone());
+    assert!(large == "X".repeat(KEPT));
+    assert_eq!(mapped(&large), REGION);
+    let again = call(large.clone());
+    assert!(again == large && again.as_ptr() != large.as_ptr());
+    assert_eq!(mapped(&again), REGION);
+    let small = call(words.slice(1..));
+    assert!(small == "X".repeat(KEPT - 1));
+    assert_ne!(mapped(&small), REGION);
 }
 
 fn pure_functions_fail_as_others_do(world: &World) {
@@ -842,6 +905,10 @@ const TESTS: &[(&str, Test)] = &[
     (
         "a_pure_function_gives_sets_for_sets",
         a_pure_function_gives_sets_for_sets,
+    ),
+    (
+        "large_outputs_are_handed_on_where_they_lie",
+        large_outputs_are_handed_on_where_they_lie,
     ),
     (
         "pure_functions_fail_as_others_do",

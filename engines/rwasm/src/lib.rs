@@ -25,18 +25,12 @@ pub type Options = native::Options<Bounds>;
 pub struct Rustc {
     toolchain: Toolchain,
     bounds: Bounds,
-    /// How much it optimises.
-    level: u8,
 }
 
 impl Rustc {
     /// With this compiler of Rust, for the processor of this process.
     pub fn new(toolchain: Toolchain, bounds: Bounds) -> Self {
-        Self {
-            toolchain,
-            bounds,
-            level: 3,
-        }
+        Self { toolchain, bounds }
     }
 }
 
@@ -49,12 +43,7 @@ impl Compiler for Rustc {
     }
 
     fn version(&self) -> String {
-        format!(
-            "{}\n{}\n{}",
-            self.toolchain.version(),
-            self.bounds.name(),
-            self.level
-        )
+        format!("{}\n{}", self.toolchain.version(), self.bounds.name())
     }
 
     fn outside(&self) -> Outside {
@@ -67,9 +56,7 @@ impl Compiler for Rustc {
     fn compile(&self, module: &Module<'_>) -> Result<Vec<u8>, PrepareError> {
         let code = translate::translate(module)?;
         let folder = tempfile::tempdir().map_err(|error| PrepareError::Compiler(error.to_string()))?;
-        Ok(self
-            .toolchain
-            .compile(&code, self.bounds, self.level, folder.path())?)
+        Ok(self.toolchain.compile(&code, self.bounds, folder.path())?)
     }
 }
 

@@ -25,13 +25,14 @@ const TARGET: &str = if cfg!(target_arch = "aarch64") {
 };
 
 /// What rustc is told.
-const COMPILE: [&str; 15] = [
+const COMPILE: [&str; 16] = [
     "--edition=2024",
     "--crate-name=code",
     "--crate-type=rlib",
     // An archive would be renamed from another folder, which confinement forbids.
     "--emit=obj",
     "-Ccodegen-units=1",
+    "-Copt-level=3",
     "--cap-lints=allow",
     "-Cpanic=abort",
     "-Ctarget-cpu=native",
@@ -210,13 +211,7 @@ impl Toolchain {
     }
 
     /// A shared object of this code, in a folder for what is needed meanwhile.
-    pub(crate) fn compile(
-        &self,
-        code: &str,
-        bounds: Bounds,
-        level: u8,
-        folder: &Path,
-    ) -> Result<Vec<u8>, ToolError> {
+    pub(crate) fn compile(&self, code: &str, bounds: Bounds, folder: &Path) -> Result<Vec<u8>, ToolError> {
         let path = |name: &str| folder.join(name);
         let write = |name: &str, text: &str| {
             fs::write(path(name), text).map_err(|error| self.not_started(&path(name), error))
@@ -226,7 +221,6 @@ impl Toolchain {
         let mut rustc = Command::new(&self.rustc);
         rustc
             .args(COMPILE)
-            .arg(format!("-Copt-level={level}"))
             .arg(format!("--target={TARGET}"))
             .arg("--sysroot")
             .arg(&self.sysroot)

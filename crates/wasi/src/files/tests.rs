@@ -98,6 +98,19 @@ fn outputs_are_what_was_left() {
 }
 
 #[test]
+fn items_are_handed_on_where_they_lie() {
+    let mut files = files(1 << 20);
+    let fd = files.open(ROOT, "out/x/one", WRITE).unwrap();
+    files.write(fd, b"answer").unwrap();
+    let written = files.content(fd).unwrap().as_ptr();
+    let sets = files.take_outputs(&names(&["x", "y"])).unwrap();
+    let mut next = Files::new(&sets, &names(&["z"]), 1 << 20);
+    let fd = next.open(ROOT, "in/x/one", READ).unwrap();
+    let given = next.content(fd).unwrap();
+    assert_eq!((given, given.as_ptr()), (b"answer".as_slice(), written));
+}
+
+#[test]
 fn what_is_no_item_is_named() {
     let outputs = names(&["x", "y"]);
     let stray = |make: &dyn Fn(&mut Files)| {
