@@ -311,7 +311,8 @@ mod tests {
     #[test]
     fn parts_are_counted() {
         let read = |count: usize| {
-            let part = |n| format!("--x\r\ncontent-disposition: form-data; name=\"a/{n}\"\r\n\r\n{n}\r\n");
+            let part =
+                |n: usize| format!("--x\r\ncontent-disposition: form-data; name=\"a/{n}\"\r\n\r\n{n}\r\n");
             let parts: Vec<_> = (0..count).map(part).collect();
             let body = format!("{}--x--", parts.concat());
             read_request(
