@@ -309,6 +309,25 @@ mod tests {
     }
 
     #[test]
+    fn parts_are_counted() {
+        let read = |count: usize| {
+            let part =
+                |n: usize| format!("--x\r\ncontent-disposition: form-data; name=\"a/{n}\"\r\n\r\n{n}\r\n");
+            let parts: Vec<_> = (0..count).map(part).collect();
+            let body = format!("{}--x--", parts.concat());
+            read_request(
+                Some(b"multipart/form-data; boundary=x"),
+                body.into(),
+                &names(&["a"]),
+            )
+        };
+        let sets = read(MOST_ITEMS).unwrap();
+        assert_eq!(sets[0].items.len(), MOST_ITEMS);
+        assert!(sets[0].items.iter().all(|item| item.data == item.name));
+        assert_eq!(read(MOST_ITEMS + 1), Err(BadRequest::TooMany));
+    }
+
+    #[test]
     fn items_lie_in_the_body() {
         let body = Bytes::from(format!(
             "--x\r\ncontent-disposition: form-data; name=\"a/1\"\r\n\r\n{}\r\n\
