@@ -125,6 +125,12 @@ impl Permits {
 }
 
 impl Permit {
+    /// In words, one for each.
+    pub fn told(&self) -> impl Iterator<Item = String> {
+        let objects = self.s3.iter().map(objects);
+        objects.chain(self.aws.iter().map(operations))
+    }
+
     fn beyond_objects(&self, asked: &S3Grant) -> Option<Beyond> {
         let is_covered = self.s3.iter().any(|permitted| permitted.covers(asked));
         (!is_covered).then(|| Beyond {
