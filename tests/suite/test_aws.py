@@ -10,9 +10,10 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from harness import GUESTS, PATIENCE, eventually
+from harness import GUESTS, PATIENCE, Node, eventually
 from test_boto3 import brought
 from test_objects import kill_backend
+from test_tenants import OPERATOR, make_tenant
 
 KEY, SECRET, TOKEN = "AKIDOFTHEPOND", "s3cr3t/of+the/pond/0123456789", "a-session's-token"
 
@@ -143,17 +144,20 @@ GRANTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def node(services, tmp_path_factory):
-    from conftest import end, running
-    from harness import Node
-
-    folder = tmp_path_factory.mktemp("aws")
+def configuration(services, folder):
+    """Of a node that asks these."""
     keys = folder / "keys"
     keys.write_text(f"[pond]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\naws_session_token = {TOKEN}\n")
     keys.chmod(0o600)
-    config = f'[aws]\nendpoint = "{services.endpoint}"\nregion = "eu-west-1"\ncredentials_file = "{keys}"\nprofile = "pond"\n'
-    node = Node(folder, config=config)
+    return f'[aws]\nendpoint = "{services.endpoint}"\nregion = "eu-west-1"\ncredentials_file = "{keys}"\nprofile = "pond"\n'
+
+
+@pytest.fixture(scope="module")
+def node(services, tmp_path_factory):
+    from conftest import end, running
+
+    folder = tmp_path_factory.mktemp("aws")
+    node = Node(folder, config=configuration(services, folder))
     running.append(node)
     node.start()
     if "process" not in node.control("GET", "/v1/node").document["engines"]:
@@ -241,6 +245,47 @@ def test_a_link_whose_backend_has_gone_is_made_anew_whatever_is_asked(do, node, 
 def test_no_key_is_with_the_function(do):
     said = json.dumps(do("environment"))
     assert not any(secret in said for secret in (KEY, SECRET, TOKEN))
+
+
+@pytest.mark.limit(300)
+def test_tenants_ask_aws_for_what_they_were_permitted(services, make_node, tmp_path):
+    permits = "".join(
+        f"[[tenant.acme.aws]]\nservice = {json.dumps(service)}\nactions = {json.dumps(actions)}\nresources = {json.dumps(resources)}\n"
+        for service, actions, resources in (("dynamodb", ["Get*", "Put*", "Batch*"], ["orders", "bills"]), ("sns", ["Publish"], ["arn:aws:sns:*:123456789012:*"])))
+    node = make_node(config=configuration(services, tmp_path) + permits, token=OPERATOR)
+    if "process" not in node.control("GET", "/v1/node").document["engines"]:
+        pytest.skip("the engine process is not here: `millpond doctor` says why")
+    acme, rival = make_tenant(node, "acme"), make_tenant(node, "rival")
+    code = brought(code=CODE, models=("dynamodb", "sns", "sts"))
+
+    def function(*grants):
+        named = [dict(zip(("service", "actions", "resources"), grant, strict=True)) for grant in grants]
+        return {"f": (code, {"handler": "app.handler", "memory": "512MiB", "timeout": "60s", "grants": {"aws": named}})}
+
+    items = ("dynamodb", ["GetItem", "PutItem", "BatchGet*"], ["orders"])
+    news = ("sns", ["Publish"], ["arn:aws:sns:eu-west-1:123456789012:news"])
+    for who, grant, asked in (
+        (acme, ("dynamodb", ["DeleteItem"], ["orders"]), "DeleteItem of orders (dynamodb)"),
+        (acme, ("dynamodb", ["*"], ["orders"]), "* of orders (dynamodb)"),
+        (acme, ("dynamodb", ["GetItem"], ["*"]), "GetItem of * (dynamodb)"),
+        (acme, ("sqs", ["SendMessage"], ["*"]), "SendMessage of * (sqs), and the tenant `acme` may have nothing of sqs"),
+        (rival, items, "GetItem, PutItem, BatchGet* of orders (dynamodb), and the tenant `rival` may have nothing of dynamodb"),
+    ):
+        problem = Node.try_deploy(who, "aws", function(*[items] * (who is acme), grant)).problem(422, "not-permitted")
+        assert f"`aws.f` asks for {asked}" in problem["detail"] and f"[[tenant.{who.name}.aws]]" in problem["hint"], problem
+    assert Node.try_deploy(acme, "aws", function(items, news)).status == 200
+
+    def do(what):
+        answer = acme.request("POST", "/function/aws.f", json.dumps({"do": what}).encode())
+        assert answer.status == 200, answer.body[:2000]
+        return answer.document
+
+    assert do("put") is None and do("get") == {"Id": "1", "text": "a table's item"}
+    assert do("publish") == "1"
+    before = len(services.asked)
+    assert do("get of another") == do("get of both") == ["AccessDeniedException", 400], "permitted, and not granted"
+    assert do("publish elsewhere") == ["AccessDenied", 403]
+    assert len(services.asked) == before and "acme/aws.f" in node.log.read_text()
 
 
 def test_a_manifest_names_services_that_are_known(node):

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+import test_permits
 import test_python
 import test_tenants
 import test_triggers
@@ -542,6 +543,14 @@ def _(node, who):
 def _(node, who):
     manifest = {"application": {"name": "shop"}, "function": {"prices": {"source": "x.wasm", "grants": {"http": [{"host": "localhost"}]}}}}
     return who.control("POST", "/v1/applications/shop/deployments", {"manifest": manifest, "code": {"prices": "0" * 64}})
+
+
+@elsewhere("not-permitted")
+def _(make_node, tmp_path):
+    permitted = test_permits.permit("acme", "photos", "get", "list", prefix="acme/")
+    node = make_node(token=test_tenants.OPERATOR, config='[s3]\nendpoint = "http://127.0.0.1:1"\nanonymous = true\n' + permitted)
+    grants = {"s3": [{"bucket": "photos", "actions": ["get", "put"]}]}
+    return test_permits.try_deploy(test_tenants.make_tenant(node, "acme"), "shop", {"resize": ("echo", {"grants": grants})})
 
 
 @of_a_tenant("tenant-mismatch")

@@ -2,11 +2,15 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness import cli
 from lying import LyingServer
+from objects import granted
 from test_objects import objects
+from test_permits import deploy, permit
+from test_tenants import OPERATOR, make_tenant
 
 RATE = 10_000_000
 
@@ -27,6 +31,10 @@ def handler(event, context):
         equal = list(pool.map(put, range(event["from"], event["from"] + event["at once"])))
     return [all(equal), len(data) * event["at once"], time.monotonic() - begun]
 """
+
+
+# By the clock that all processes of the machine have.
+TOGETHER = HANDLER.replace("time.monotonic() - begun]", "[begun, time.monotonic()]]")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +76,27 @@ def test_what_there_is_too_little_for_waits_and_does_not_fail(app):
     for thread in threads:
         thread.join()
     assert [answer.document[0] for answer in answers] == [True] * 4
+
+
+def test_the_sandboxes_of_a_tenant_share_its_bandwidth(make_node, tmp_path):
+    """Two requests at once, each of which has a sandbox; their own bandwidth is not limited."""
+    server = LyingServer()
+    settings = f'[s3]\nendpoint = "{server.endpoint}"\nanonymous = true\nbandwidth = 0\ntenant_bandwidth = {RATE // 125_000}\n'
+    node = make_node(config=settings + permit("acme", "pond", "get", "put"), token=OPERATOR)
+    if "process" not in node.control("GET", "/v1/node").document["engines"]:
+        pytest.skip("the engine process is not here: `millpond doctor` says why")
+    try:
+        acme = make_tenant(node, "acme")
+        deploy(acme, "limits", {"f": objects(TOGETHER, granted("pond", "get", "put"), memory="256MiB")})
+        with ThreadPoolExecutor(2) as pool:
+            ask = lambda first: acme.request("POST", "/function/limits.f", json.dumps({"at once": 2, "from": first}).encode())
+            answers = [answer.document for answer in pool.map(ask, (0, 10))]
+        size = sum(size for _, size, _ in answers)
+        begun, ended = min(span[0] for *_, span in answers), max(span[1] for *_, span in answers)
+        assert all(equal for equal, *_ in answers)
+        assert ended - begun >= (size - RATE / 8) / RATE, answers
+    finally:
+        server.close()
 
 
 def test_less_memory_than_a_few_calls_need_is_refused(tmp_path):

@@ -438,6 +438,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn each_tenant_has_a_bandwidth_of_its_own_whatever_sandboxes_it_has() {
+        let shared = shared(|limits| limits.tenant_bandwidth = NonZeroU64::new(8_000_000));
+        let (acme, rival): (Name, Name) = ("acme".parse().unwrap(), "rival".parse().unwrap());
+        let of =
+            |number: u64, tenant: Option<&Name>| shared.link(Some(number), tenant).unwrap().sandbox().clone();
+        let all = [
+            of(1, Some(&acme)),
+            of(2, Some(&acme)),
+            of(3, Some(&acme)),
+            of(4, Some(&rival)),
+            of(5, None),
+        ];
+        let counts = passed(&all, Duration::from_secs(10)).await;
+        let its = [counts[..3].iter().sum::<u64>(), counts[3], counts[4]];
+        for bytes in its {
+            assert!(
+                bytes <= 80_000_000 + LEAST_BURST && bytes + 900_000 > 80_000_000,
+                "{counts:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_gives_up_holds_up_nobody() {
         let shared = shared(|limits| limits.bandwidth = NonZeroU64::new(1_000_000));
         let sandbox = sandbox(&shared, 1);

@@ -71,6 +71,46 @@ pub struct AwsGrant {
     pub resources: Vec<String>,
 }
 
+impl AwsGrant {
+    /// Whether this lets everything be asked for that `asked` does.
+    pub fn covers(&self, asked: &Self) -> bool {
+        let has_action = |action: &String| self.actions.iter().any(|own| pattern_matches(own, action));
+        let has_resource = |resource: &String| {
+            self.resources.iter().any(|own| match resource.as_str() {
+                // It alone is of operations that are about nothing in particular.
+                "*" => own == "*",
+                resource => pattern_matches(own, resource),
+            })
+        };
+        self.service == asked.service
+            && asked.actions.iter().all(has_action)
+            && asked.resources.iter().all(has_resource)
+    }
+}
+
+/// Whether a pattern, in which `*` stands for any text, is of this text. If that is a pattern itself, whether it is of all texts that the other is of: what
+/// stands for any text is then a character that no pattern has.
+pub fn pattern_matches(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(text) = text.strip_prefix(start) else {
+        return false;
+    };
+    // The last piece has to be the end, those between may be anywhere, one behind the other.
+    let (mut pieces, mut text) = (rest.split('*').peekable(), text);
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return text.ends_with(piece);
+        }
+        match text.find(piece) {
+            Some(at) => text = &text[at + piece.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
 /// The services of AWS, beside S3 and Lambda, that requests can be signed for, by the names that boto3 has for them. None of them gives credentials.
 pub const AWS_SERVICES: [&str; 11] = [
     "dynamodb",
@@ -95,6 +135,15 @@ pub struct S3Grant {
     pub prefix: String,
     /// What it may do with them.
     pub actions: Vec<S3Action>,
+}
+
+impl S3Grant {
+    /// Whether this lets everything be done that `asked` does.
+    pub fn covers(&self, asked: &Self) -> bool {
+        self.bucket == asked.bucket
+            && asked.prefix.starts_with(&self.prefix)
+            && asked.actions.iter().all(|action| self.actions.contains(action))
+    }
 }
 
 /// What a function may do with objects.
@@ -269,5 +318,134 @@ pub fn is_own_address(address: IpAddr) -> bool {
                 || v6.is_multicast()
                 || v6.is_unicast_link_local()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All texts of these characters that are no longer than this.
+    fn texts(characters: &str, longest: usize) -> Vec<String> {
+        let (mut all, mut last) = (vec![String::new()], vec![String::new()]);
+        for _ in 0..longest {
+            let longer = |text: &String| {
+                let text = text.clone();
+                characters
+                    .chars()
+                    .map(move |character| format!("{text}{character}"))
+            };
+            last = last.iter().flat_map(longer).collect();
+            all.extend(last.iter().cloned());
+        }
+        all
+    }
+
+    /// Character by character, trying all.
+    fn fits(pattern: &str, text: &str) -> bool {
+        let mut rest = text.chars();
+        match pattern.chars().next() {
+            None => text.is_empty(),
+            Some('*') => fits(&pattern[1..], text) || (rest.next().is_some() && fits(pattern, rest.as_str())),
+            Some(first) => rest.next() == Some(first) && fits(&pattern[1..], rest.as_str()),
+        }
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, text, fits) in [
+            ("orders", "orders", true),
+            ("orders", "orders2", false),
+            ("orders*", "orders2", true),
+            ("*", "", true),
+            ("*", "x", true),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "acb", false),
+            ("a*a", "a", false),
+            ("*b", "ab", true),
+            ("*b", "ba", false),
+            ("arn:*:table/o", "arn:aws:dynamodb:r:1:table/o", true),
+            ("a**c", "abc", true),
+        ] {
+            assert_eq!(pattern_matches(pattern, text), fits, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_covers_another_that_has_no_other_texts() {
+        // `c` is in no pattern: a text that one has and the other has not, if there is any, is one with `c` for each `*`.
+        let (patterns, texts) = (texts("ab*", 4), texts("abc", 4));
+        let of = |pattern: &str| -> Vec<bool> { texts.iter().map(|text| fits(pattern, text)).collect() };
+        let sets: Vec<_> = patterns.iter().map(|pattern| of(pattern)).collect();
+        for (wide, its) in patterns.iter().zip(&sets) {
+            for (text, fits) in texts.iter().zip(its) {
+                assert_eq!(pattern_matches(wide, text), *fits, "{wide} {text}");
+            }
+            for (narrow, other) in patterns.iter().zip(&sets) {
+                let has_all = its.iter().zip(other).all(|(its, other)| *its || !other);
+                assert_eq!(pattern_matches(wide, narrow), has_all, "{wide} {narrow}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_grant_of_objects_covers_another_that_grants_no_more() {
+        let actions = [S3Action::Get, S3Action::Put];
+        let grants: Vec<_> = ["pond", "sea"]
+            .iter()
+            .flat_map(|bucket| texts("a/", 2).into_iter().map(move |prefix| (*bucket, prefix)))
+            .flat_map(|(bucket, prefix)| {
+                [&actions[..1], &actions[1..], &actions[..]].map(|actions| S3Grant {
+                    bucket: bucket.to_owned(),
+                    prefix: prefix.clone(),
+                    actions: actions.to_vec(),
+                })
+            })
+            .collect();
+        let keys = texts("a/", 3);
+        let may = |grant: &S3Grant, bucket: &str, key: &str, action: S3Action| {
+            grant.bucket == bucket && key.starts_with(&grant.prefix) && grant.actions.contains(&action)
+        };
+        for wide in &grants {
+            for narrow in &grants {
+                let has_all = actions.iter().all(|action| {
+                    let mut keys = keys
+                        .iter()
+                        .filter(|key| may(narrow, &narrow.bucket, key, *action));
+                    keys.all(|key| may(wide, &narrow.bucket, key, *action))
+                });
+                assert_eq!(wide.covers(narrow), has_all, "{wide:?} {narrow:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_grant_of_operations_covers_another_in_all_its_parts() {
+        let grant = |service: &str, actions: &[&str], resources: &[&str]| {
+            let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+            AwsGrant {
+                service: service.to_owned(),
+                actions: owned(actions),
+                resources: owned(resources),
+            }
+        };
+        let own = grant("dynamodb", &["Get*", "PutItem"], &["orders", "bills-*"]);
+        for (asked, is_covered) in [
+            (grant("dynamodb", &["GetItem", "PutItem"], &["orders"]), true),
+            (grant("dynamodb", &["Get*"], &["bills-*", "bills-2026*"]), true),
+            (grant("sqs", &["GetItem"], &["orders"]), false),
+            (grant("dynamodb", &["GetItem", "DeleteItem"], &["orders"]), false),
+            (grant("dynamodb", &["*"], &["orders"]), false),
+            (grant("dynamodb", &["GetItem"], &["orders", "users"]), false),
+            (grant("dynamodb", &["GetItem"], &["*"]), false),
+        ] {
+            assert_eq!(own.covers(&asked), is_covered, "{asked:?}");
+        }
+        // Any text is not yet what is about nothing in particular.
+        let any = grant("sns", &["*"], &["**"]);
+        assert!(any.covers(&grant("sns", &["Publish"], &["news"])));
+        assert!(!any.covers(&grant("sns", &["Publish"], &["*"])));
+        assert!(grant("sns", &["*"], &["*"]).covers(&any));
     }
 }

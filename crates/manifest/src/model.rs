@@ -332,6 +332,26 @@ impl From<S3Action> for contract::S3Action {
     }
 }
 
+impl From<&S3Grant> for contract::S3Grant {
+    fn from(grant: &S3Grant) -> Self {
+        Self {
+            bucket: grant.bucket.clone(),
+            prefix: grant.prefix.clone(),
+            actions: grant.actions.iter().map(|action| (*action).into()).collect(),
+        }
+    }
+}
+
+impl From<&AwsGrant> for contract::AwsGrant {
+    fn from(grant: &AwsGrant) -> Self {
+        Self {
+            service: grant.service.clone(),
+            actions: grant.actions.clone(),
+            resources: grant.resources.clone(),
+        }
+    }
+}
+
 /// Functions that a function may invoke, by AWS Lambda's API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -492,26 +512,12 @@ impl Function {
 
     /// The objects that it may use.
     pub fn objects(&self) -> Vec<contract::S3Grant> {
-        let granted = self.grants.s3.iter();
-        granted
-            .map(|grant| contract::S3Grant {
-                bucket: grant.bucket.clone(),
-                prefix: grant.prefix.clone(),
-                actions: grant.actions.iter().map(|action| (*action).into()).collect(),
-            })
-            .collect()
+        self.grants.s3.iter().map(Into::into).collect()
     }
 
     /// The operations of AWS's services that it may ask for.
     pub fn operations(&self) -> Vec<contract::AwsGrant> {
-        let granted = self.grants.aws.iter();
-        granted
-            .map(|grant| contract::AwsGrant {
-                service: grant.service.clone(),
-                actions: grant.actions.clone(),
-                resources: grant.resources.clone(),
-            })
-            .collect()
+        self.grants.aws.iter().map(Into::into).collect()
     }
 
     /// The functions that it may invoke.

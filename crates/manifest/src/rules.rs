@@ -3,7 +3,7 @@
 use crate::{
     Diagnostic, Manifest, Protocol,
     diagnostic::Diagnostics,
-    model::{AwsGrant, Engine, Function, HttpGrant, HttpTrigger, ScheduleTrigger},
+    model::{AwsGrant, Engine, Function, HttpGrant, HttpTrigger, S3Grant, ScheduleTrigger},
     reader::{Spans, join, nearest, nth},
 };
 use contract::{AWS_SERVICES, FunctionRef, format_duration, is_reserved_variable, parse_duration};
@@ -150,15 +150,7 @@ impl Rules<'_> {
         }
         for (key, texts) in [("actions", &grant.actions), ("resources", &grant.resources)] {
             for (i, text) in texts.iter().enumerate() {
-                if text.is_empty() || text.chars().any(|it| it.is_whitespace() || it.is_control()) {
-                    let reason = format!("is {text:?}, which is no name");
-                    let at = nth(&join(at, key), i);
-                    self.check(
-                        "bad-name",
-                        &at,
-                        broken(reason, "write a name, in which `*` stands for any text"),
-                    );
-                }
+                self.check("bad-name", &nth(&join(at, key), i), operand(text));
             }
         }
     }
@@ -696,6 +688,56 @@ fn bucket(name: &str) -> Result<(), Broken> {
         Ok(())
     } else {
         broken(format!("is {name:?}, not the name of a bucket"), help)
+    }
+}
+
+/// An operation of AWS's, or what it is about.
+fn operand(text: &str) -> Result<(), Broken> {
+    if !text.is_empty() && !text.chars().any(|it| it.is_whitespace() || it.is_control()) {
+        return Ok(());
+    }
+    broken(
+        format!("is {text:?}, which is no name"),
+        "write a name, in which `*` stands for any text",
+    )
+}
+
+/// A list that says something.
+fn some<T>(list: &[T]) -> Result<(), Broken> {
+    if list.is_empty() {
+        return broken("is empty", "write at least one");
+    }
+    Ok(())
+}
+
+/// In one line, where there is no manifest to show.
+fn told(key: &str, result: Result<(), Broken>) -> Result<(), String> {
+    result.map_err(|(reason, help)| format!("`{key}` {reason}: {help}"))
+}
+
+impl S3Grant {
+    /// What is wrong with it, where it does not stand in a manifest.
+    pub fn check(&self) -> Result<(), String> {
+        told("bucket", bucket(&self.bucket))?;
+        told("actions", some(&self.actions))
+    }
+}
+
+impl AwsGrant {
+    /// What is wrong with it, where it does not stand in a manifest.
+    pub fn check(&self) -> Result<(), String> {
+        if !AWS_SERVICES.contains(&self.service.as_str()) {
+            let services = AWS_SERVICES.join(", ");
+            return Err(format!(
+                "`service` is {:?}, which is none of {services}",
+                self.service
+            ));
+        }
+        for (key, texts) in [("actions", &self.actions), ("resources", &self.resources)] {
+            told(key, some(texts))?;
+            texts.iter().try_for_each(|text| told(key, operand(text)))?;
+        }
+        Ok(())
     }
 }
 

@@ -7,9 +7,10 @@ use figment::{
     providers::{Format as _, Serialized, Toml},
 };
 use lambda::{Key, Keys, Secret};
+use registry::{Permit, Permits};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs::File,
     io::{self, Read as _},
     net::SocketAddr,
@@ -69,6 +70,19 @@ pub struct Config {
     /// Where AWS's other services are, if functions may use any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aws: Option<AwsOptions>,
+    /// What functions of tenants may be granted, by tenant.
+    #[serde(rename = "tenant", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tenants: BTreeMap<Name, TenantOptions>,
+}
+
+/// What functions of one tenant may be granted: what lies within one of these. Keys of `[tenant.NAME]` in the configuration file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TenantOptions {
+    /// Objects in S3.
+    pub s3: Vec<manifest::S3Grant>,
+    /// Operations of AWS's other services.
+    pub aws: Vec<manifest::AwsGrant>,
 }
 
 /// Who may use AWS Lambda's API. Keys of `[lambda]` in the configuration file.
@@ -132,6 +146,7 @@ impl Default for Config {
             process: ProcessOptions::default(),
             s3: None,
             aws: None,
+            tenants: BTreeMap::new(),
         }
     }
 }
@@ -340,10 +355,48 @@ impl Config {
         if let Some(aws) = &self.aws {
             aws.check().map_err(ConfigError::Value)?;
         }
+        self.check_tenants()?;
         if self.connections == 0 {
             return wrong("`connections` must be at least 1");
         }
         Ok(())
+    }
+
+    fn check_tenants(&self) -> Result<(), ConfigError> {
+        for (name, tenant) in &self.tenants {
+            let wrong =
+                |key: &str, why: String| Err(ConfigError::Value(format!("`[[tenant.{name}.{key}]]`: {why}")));
+            let places = [
+                ("s3", tenant.s3.is_empty() || self.s3.is_some()),
+                ("aws", tenant.aws.is_empty() || self.aws.is_some()),
+            ];
+            if let Some((key, _)) = places.iter().find(|(_, is_there)| !is_there) {
+                return wrong(
+                    key,
+                    format!("there is no `[{key}]`, of which it could permit something"),
+                );
+            }
+            let objects = tenant.s3.iter().map(|permitted| ("s3", permitted.check()));
+            let operations = tenant.aws.iter().map(|permitted| ("aws", permitted.check()));
+            for (key, result) in objects.chain(operations) {
+                if let Err(why) = result {
+                    return wrong(key, why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What tenants may be granted.
+    pub(crate) fn permits(&self) -> Permits {
+        let permits = self.tenants.iter().map(|(name, tenant)| {
+            let permit = Permit {
+                s3: tenant.s3.iter().map(Into::into).collect(),
+                aws: tenant.aws.iter().map(Into::into).collect(),
+            };
+            (name.clone(), permit)
+        });
+        Permits::new(permits.collect())
     }
 }
 
@@ -525,6 +578,42 @@ mod tests {
                 .unwrap_err()
                 .to_string();
             assert!(error.contains("`callbacks`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_tenants_may_be_granted_is_said_by_tenant() {
+        let s3 = "[s3]\nanonymous = true\n";
+        let permit = "[[tenant.acme.s3]]\nbucket = \"photos\"\nprefix = \"acme/\"\nactions = [\"get\"]\n";
+        let aws =
+            "[aws]\n[[tenant.acme.aws]]\nservice = \"sqs\"\nactions = [\"Send*\"]\nresources = [\"*\"]\n";
+        let permits = load(&[s3, permit, aws].concat()).unwrap().permits();
+        let acme = permits.of(&"acme".parse().unwrap());
+        let [objects] = &acme.s3[..] else {
+            panic!("{acme:?}")
+        };
+        assert_eq!((&*objects.bucket, &*objects.prefix), ("photos", "acme/"));
+        assert_eq!(objects.actions, [contract::S3Action::Get]);
+        assert_eq!(acme.aws[0].actions, ["Send*"]);
+        assert_eq!(*permits.of(&"rival".parse().unwrap()), Permit::default());
+
+        for (text, words) in [
+            (permit.to_owned(), "there is no `[s3]`"),
+            (aws.replace("[aws]\n", ""), "there is no `[aws]`"),
+            (
+                [s3, permit].concat().replace("photos", "Photos"),
+                "`[[tenant.acme.s3]]`",
+            ),
+            ([s3, permit].concat().replace("\"get\"", ""), "`actions` is empty"),
+            ([s3, permit].concat().replace("\"get\"", "\"read\""), "read"),
+            ([s3, permit].concat().replace("bucket", "bukcet"), "bukcet"),
+            ([s3, permit].concat().replace("acme.s3", "acme.s4"), "s4"),
+            ([s3, permit].concat().replace("acme", "Acme"), "Acme"),
+            (aws.replace("sqs", "sts"), "none of dynamodb"),
+            (aws.replace("\"*\"", "\"\""), "`resources` is"),
+        ] {
+            let error = load(&text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text} {error}");
         }
     }
 

@@ -7,7 +7,7 @@ use axum::{
 };
 use calls::{CallId, SubmitError, Timestamp};
 use gateway::{Later, events::Cause};
-use registry::Snapshot;
+use registry::{Permits, Snapshot};
 use std::{
     fs::{self, File},
     future::Future,
@@ -136,9 +136,9 @@ impl Embedded {
     }
 
     /// Learns, from each snapshot that it is told, which objects make functions run.
-    pub(crate) fn learner(&self) -> impl Fn(&Arc<Snapshot>) + Send + 'static {
+    pub(crate) fn learner(&self, permits: Arc<Permits>) -> impl Fn(&Arc<Snapshot>) + Send + 'static {
         let wanted = self.wanted.clone();
-        move |snapshot| wanted.learn(snapshot)
+        move |snapshot| wanted.learn(snapshot, &permits)
     }
 
     /// Makes calls of new objects from now on.

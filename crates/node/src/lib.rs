@@ -32,7 +32,7 @@ mod schedules;
 mod wanted;
 mod watches;
 
-pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TlsOptions};
+pub use config::{Config, ConfigError, KeyOptions, LambdaOptions, Overrides, TenantOptions, TlsOptions};
 pub use driver::CallOptions;
 pub use engines::{HostCompiler, helper, host_compilers, process_limits, supports_processes};
 pub use limits::{Limit, Room, meminfo, room};
@@ -270,9 +270,11 @@ impl Node {
         };
         let functions = Functions::new(network.handle().clone(), limits::links(files), boot_number());
         let services = services(carried, http, tracer, &functions);
+        let permits = Arc::new(config.permits());
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             hears_objects: config.s3.is_some(),
+            permits: permits.clone(),
             metrics: Some(metrics.clone()),
             tiers,
             ..registry::Options::default()
@@ -281,13 +283,18 @@ impl Node {
             .map_err(|error| Error::Registry(error.to_string()))?;
         let registry = Arc::new(registry);
         if let Some(own) = &own {
-            registry.subscribe(own.learner());
+            registry.subscribe(own.learner(permits.clone()));
         }
         if let Some(watches) = &watches {
-            registry.subscribe(watches.learner());
+            registry.subscribe(watches.learner(permits));
         }
         let tenants = Tenants::open(store.clone()).map_err(|error| data_error(error.to_string()))?;
         let tenants = Arc::new(tenants);
+        for name in config.tenants.keys() {
+            if tenants.directory().tenant(name).is_none() {
+                tracing::warn!(tenant = %name, "the configuration permits something to a tenant that there is not: see `millpond tenant list`");
+            }
+        }
         let audit = Audit::open(&config.data).map_err(|error| data_error(error.to_string()))?;
         let agenda = Agenda::default();
         let schedules =

@@ -4,7 +4,7 @@ use calls::{CallId, Request};
 use contract::FunctionId;
 use gateway::{Later, events::Cause};
 use manifest::ObjectTrigger;
-use registry::Snapshot;
+use registry::{Permits, Snapshot};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use triggers::{Object, created};
 
@@ -13,9 +13,12 @@ use triggers::{Object, created};
 pub(crate) struct Wanted(Arc<RwLock<Vec<(FunctionId, ObjectTrigger)>>>);
 
 impl Wanted {
-    pub(crate) fn learn(&self, snapshot: &Snapshot) {
+    /// Those of tenants, as far as they are permitted.
+    pub(crate) fn learn(&self, snapshot: &Snapshot, permits: &Permits) {
         let all = snapshot.applications.iter().flat_map(|(application, found)| {
-            found.objects.iter().map(|trigger| {
+            let objects = found.objects.iter();
+            let permitted = objects.filter(move |trigger| permits.lets_run(application, trigger));
+            permitted.map(move |trigger| {
                 let function = FunctionId {
                     application: application.clone(),
                     function: trigger.function.clone(),

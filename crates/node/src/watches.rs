@@ -5,7 +5,7 @@ use backend::{Backend, Proxy};
 use calls::{CallId, Request, SubmitError, Timestamp};
 use contract::{Grant, S3Action, S3Grant, Service as _, Session};
 use gateway::{Later, events::Cause};
-use registry::Snapshot;
+use registry::{Permits, Snapshot};
 use std::{
     collections::{BTreeSet, HashMap},
     path::Path,
@@ -87,10 +87,10 @@ impl Watches {
     }
 
     /// Learns, from each snapshot that it is told, which objects make functions run.
-    pub(crate) fn learner(&self) -> impl Fn(&Arc<Snapshot>) + Send + 'static {
+    pub(crate) fn learner(&self, permits: Arc<Permits>) -> impl Fn(&Arc<Snapshot>) + Send + 'static {
         let (watch, wanted, scopes) = (self.watch.clone(), self.wanted.clone(), self.scopes.clone());
         move |snapshot| {
-            wanted.learn(snapshot);
+            wanted.learn(snapshot, &permits);
             let all = wanted.all();
             let these: BTreeSet<_> = all.iter().map(|(_, trigger)| scope(trigger)).collect();
             drop(all);

@@ -1,3 +1,4 @@
+use crate::Beyond;
 use contract::{
     ApplicationId, ByteSize, Digest, FunctionId, FunctionRef, Name, PrepareError, Problem, Qualifier,
     StoreError, VersionNumber,
@@ -96,7 +97,7 @@ pub enum Error {
         services: String,
     },
     /// The manifest has a trigger for objects.
-    #[error("`{function}` is to run when objects are written, of which this node does not hear for it")]
+    #[error("`{function}` is to run when objects are written, of which this node does not hear")]
     TriggerUnavailable {
         /// The function.
         function: FunctionId,
@@ -108,6 +109,16 @@ pub enum Error {
         function: FunctionId,
         /// The host.
         host: String,
+    },
+    /// A tenant's function asks for what the operator has not permitted to its tenant.
+    #[error("`{function}` asks for {}, and the tenant `{tenant}` may have {}", .beyond.asked, .beyond.permitted)]
+    NotPermitted {
+        /// The function.
+        function: FunctionId,
+        /// Whose it is.
+        tenant: Name,
+        /// What it asks for.
+        beyond: Box<Beyond>,
     },
     /// A tenant's function names another tenant as the one that it runs for.
     #[error("`{function}` names the tenant `{named}`, and belongs to the tenant `{owner}`")]
@@ -228,6 +239,7 @@ impl Error {
             | Self::GrantsUnavailable { function, .. }
             | Self::TriggerUnavailable { function }
             | Self::GrantForbidden { function, .. }
+            | Self::NotPermitted { function, .. }
             | Self::TenantMismatch { function, .. }
             | Self::EngineUnavailable { function, .. }
             | Self::LimitsUnavailable { function, .. }
@@ -332,20 +344,28 @@ impl Error {
                     422,
                     "grants-unavailable",
                     format!(
-                        "remove `[[function.{name}.grants.…]]` from the manifest; functions to invoke are for functions with a `handler`; objects and AWS's services for those of the node's own applications alone, where its configuration has `[s3]` and `[aws]`"
+                        "remove `[[function.{name}.grants.…]]` from the manifest; functions to invoke and AWS's services are for functions with a `handler`; objects and AWS's services for nodes whose configuration has `[s3]` and `[aws]`"
                     ),
                 )
             }
             Self::TriggerUnavailable { .. } => (
                 422,
                 "trigger-unavailable",
-                "remove `[[trigger.object]]` from the manifest; a node hears of objects where its configuration has `[s3]`, for applications of its own"
+                "remove `[[trigger.object]]` from the manifest; a node hears of objects where its configuration has `[s3]`"
                     .to_owned(),
             ),
             Self::GrantForbidden { .. } => (
                 422,
                 "grant-forbidden",
                 "remove the grant: functions of tenants reach other machines only".to_owned(),
+            ),
+            Self::NotPermitted { tenant, beyond, .. } => (
+                422,
+                "not-permitted",
+                format!(
+                    "ask for less, or have the node's operator permit it, by `[[tenant.{tenant}.{}]]` of its configuration and a new start",
+                    beyond.key
+                ),
             ),
             Self::TenantMismatch { function, .. } => (
                 422,

@@ -45,6 +45,7 @@ impl Registry {
         };
         let usage = self.no_usage();
         let number = VersionNumber(NonZeroU32::MIN);
-        Ok(Version::new(function, number, record, Arc::clone(self.images()), usage).with_image(ready))
+        let (images, permits) = (Arc::clone(self.images()), self.permits());
+        Ok(Version::new(function, number, record, images, usage, permits).with_image(ready))
     }
 }

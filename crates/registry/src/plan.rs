@@ -1,6 +1,6 @@
 //! What a deployment would change. Pure: a manifest and a snapshot in, a plan out.
 
-use crate::{Application, Error, Settings, Version};
+use crate::{Application, Error, Permits, Settings, Version};
 use contract::{ApplicationId, Digest, Engine, FunctionId, Name, Revision, VersionNumber, is_own_address};
 use manifest::{CloudEventsTrigger, HttpTrigger, Manifest, ObjectTrigger, ScheduleTrigger, Triggers};
 use serde_json::Value;
@@ -95,6 +95,7 @@ pub(crate) fn wanted(
     code: &BTreeMap<Name, Digest>,
     (engines, first): (&[Arc<dyn Engine>], &str),
     offered: &[&'static str],
+    permits: &Permits,
 ) -> Result<Wanted, Error> {
     let diagnostics = manifest.validate();
     if !diagnostics.is_empty() {
@@ -110,16 +111,10 @@ pub(crate) fn wanted(
             application: application.clone(),
             function: name.clone(),
         };
-        // Whose buckets a tenant may use, no operator has said.
-        let may_have_objects = application.tenant.is_none();
         let services = [
             ("http", !function.grants.http.is_empty(), true),
-            ("s3", !function.grants.s3.is_empty(), may_have_objects),
-            (
-                "aws",
-                !function.grants.aws.is_empty(),
-                may_have_objects && function.handler.is_some(),
-            ),
+            ("s3", !function.grants.s3.is_empty(), true),
+            ("aws", !function.grants.aws.is_empty(), function.handler.is_some()),
             (
                 "lambda",
                 !function.grants.lambda.functions.is_empty(),
@@ -155,6 +150,8 @@ pub(crate) fn wanted(
                 host: grant.host.clone(),
             });
         }
+        let granted = (function.objects(), function.operations());
+        permits.check(id, application.tenant.as_ref(), (&granted.0, &granted.1))?;
         let engine = match function.engine {
             manifest::Engine::Auto => first,
             named => named.name(),

@@ -1,5 +1,5 @@
 use crate::{
-    Action, Application, Error, History, LIVE, Plan, Settings, Snapshot, Stored, Usage, Version,
+    Action, Application, Error, History, LIVE, Permits, Plan, Settings, Snapshot, Stored, Usage, Version,
     disk::{self, CodeFiles},
     images::{Images, LoadError, Ready, Source},
     plan::{self, Wanted},
@@ -43,6 +43,8 @@ pub struct Options {
     pub services: Vec<&'static str>,
     /// Whether the node hears of new objects, so that they can make functions run.
     pub hears_objects: bool,
+    /// What tenants may be granted of objects and of AWS's services.
+    pub permits: Arc<Permits>,
     /// Between which engines the node chooses where a manifest leaves it to it.
     pub tiers: Tiers,
 }
@@ -56,6 +58,7 @@ impl Default for Options {
             metrics: None,
             services: Vec::new(),
             hears_objects: false,
+            permits: Arc::default(),
             tiers: Tiers::default(),
         }
     }
@@ -103,7 +106,7 @@ impl Registry {
             options.tiers,
             options.metrics.clone(),
         )?);
-        let snapshot = Arc::new(read_all(&*store, &images, cores(&options))?);
+        let snapshot = Arc::new(read_all(&*store, &images, &options)?);
         let stop = Arc::new(AtomicBool::new(false));
         let mut registry = Self {
             store,
@@ -206,6 +209,11 @@ impl Registry {
         act(&self.snapshot())
     }
 
+    /// What tenants may be granted.
+    pub fn permits(&self) -> &Permits {
+        &self.options.permits
+    }
+
     pub(crate) fn images(&self) -> &Arc<Images> {
         &self.images
     }
@@ -246,9 +254,8 @@ impl Registry {
         manifest: &Manifest,
         code: &BTreeMap<Name, Digest>,
     ) -> Result<Wanted, Error> {
-        // Whose buckets a tenant may use, no operator has said.
-        let hears_objects = self.options.hears_objects && application.tenant.is_none();
-        if let (Some(trigger), false) = (manifest.trigger.object.first(), hears_objects) {
+        let triggers = &manifest.trigger.object;
+        if let (Some(trigger), false) = (triggers.first(), self.options.hears_objects) {
             return Err(Error::TriggerUnavailable {
                 function: FunctionId {
                     application: application.clone(),
@@ -256,9 +263,23 @@ impl Registry {
                 },
             });
         }
-        let (engines, services) = (self.images.engines(), &self.options.services);
-        let first = self.options.tiers.first;
-        plan::wanted(application, manifest, code, (&engines, first), services)
+        let Options {
+            services,
+            permits,
+            tiers,
+            ..
+        } = &self.options;
+        let engines = self.images.engines();
+        let wanted = plan::wanted(
+            application,
+            manifest,
+            code,
+            (&engines, tiers.first),
+            services,
+            permits,
+        )?;
+        permits.check_triggers(application, triggers)?;
+        Ok(wanted)
     }
 
     fn plan_against(
@@ -354,7 +375,8 @@ impl Registry {
                 usage.follow(&predecessor.usage);
             }
             let images = Arc::clone(&self.images);
-            let version = Version::new(function, number, record, images, usage).with_image(ready);
+            let permits = &self.options.permits;
+            let version = Version::new(function, number, record, images, usage, permits).with_image(ready);
             versions.insert((change.function.clone(), number), Arc::new(version));
         }
         let record = self.next_record(&plan, current.map(|current| current.record()));
@@ -848,8 +870,8 @@ fn cores(options: &Options) -> usize {
     options.metrics.as_ref().map_or(0, |metrics| metrics.cores())
 }
 
-fn read_all(store: &dyn Store, images: &Arc<Images>, cores: usize) -> Result<Snapshot, Error> {
-    let now = milliseconds_since_1970();
+fn read_all(store: &dyn Store, images: &Arc<Images>, options: &Options) -> Result<Snapshot, Error> {
+    let (now, cores, permits) = (milliseconds_since_1970(), cores(options), &options.permits);
     let mut histories: HashMap<String, History> = HashMap::new();
     for entry in store.list(USAGE)? {
         match record::read(&entry) {
@@ -888,8 +910,14 @@ fn read_all(store: &dyn Store, images: &Arc<Images>, cores: usize) -> Result<Sna
                 record::read(found)?,
                 Arc::clone(images),
                 Usage::new(cores, history, now),
+                permits,
             )))
         })?;
+        for trigger in &application.objects {
+            if let Err(error) = permits.check_triggers(&name, std::slice::from_ref(trigger)) {
+                tracing::warn!(%error, "a trigger makes nothing run: it was permitted when it was deployed, and is not any more");
+            }
+        }
         for function in application.functions.values() {
             let versions = function.versions.values();
             for (earlier, later) in versions.clone().zip(versions.skip(1)) {

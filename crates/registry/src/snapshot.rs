@@ -1,7 +1,7 @@
 //! What is deployed, at one moment.
 
 use crate::{
-    Error, History, LIVE, Settings, Usage,
+    Error, History, LIVE, Permits, Settings, Usage,
     images::{Images, LoadError, Ready, Source},
     record::{ApplicationRecord, FunctionRecord, VersionRecord},
     registry::milliseconds_since_1970,
@@ -92,9 +92,21 @@ impl Version {
         record: VersionRecord,
         images: Arc<Images>,
         usage: Usage,
+        permits: &Permits,
     ) -> Self {
+        let mut grant = record.settings.grant(&function, number);
+        for beyond in permits.withhold(&mut grant) {
+            // It was deployed under another configuration.
+            tracing::warn!(
+                %function,
+                version = %number,
+                withheld = %beyond,
+                permitted = beyond.permitted,
+                "a function goes without what its manifest grants: its tenant is not permitted that any more"
+            );
+        }
         Self {
-            grant: Arc::new(record.settings.grant(&function, number)),
+            grant: Arc::new(grant),
             function,
             number,
             settings: record.settings,

@@ -339,28 +339,6 @@ fn collect(
     Some(())
 }
 
-/// Whether a pattern, in which `*` stands for any text, is of this text.
-pub(crate) fn matches(pattern: &str, text: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else {
-        return pattern == text;
-    };
-    let Some(text) = text.strip_prefix(start) else {
-        return false;
-    };
-    // The last piece has to be the end, those between may be anywhere, one behind the other.
-    let (mut pieces, mut text) = (rest.split('*').peekable(), text);
-    while let Some(piece) = pieces.next() {
-        if pieces.peek().is_none() {
-            return text.ends_with(piece);
-        }
-        match text.find(piece) {
-            Some(at) => text = &text[at + piece.len()..],
-            None => return false,
-        }
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -535,26 +513,5 @@ mod tests {
         }
         // Nor does a deep one end the process.
         assert!(serde_json::from_str::<Once>(&"[".repeat(100_000)).is_err());
-    }
-
-    #[test]
-    fn patterns() {
-        for (pattern, text, fits) in [
-            ("orders", "orders", true),
-            ("orders", "orders2", false),
-            ("orders*", "orders2", true),
-            ("*", "", true),
-            ("*", "x", true),
-            ("a*b*c", "a1b2c", true),
-            ("a*b*c", "abc", true),
-            ("a*b*c", "acb", false),
-            ("a*a", "a", false),
-            ("*b", "ab", true),
-            ("*b", "ba", false),
-            ("arn:*:table/o", "arn:aws:dynamodb:r:1:table/o", true),
-            ("a**c", "abc", true),
-        ] {
-            assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
-        }
     }
 }

@@ -19,10 +19,10 @@ use aws_sigv4::{
     sign::v4,
 };
 use bytes::Bytes;
-use catalog::{Form, Known, Question, known, matches};
+use catalog::{Form, Known, Question, known};
 use contract::{
     AwsGrant, Body, BodyError, Call, CallError, Calling, FunctionId, Grant, Reply, ResponseHead, Service,
-    Session, VersionNumber,
+    Session, VersionNumber, pattern_matches,
 };
 use egress::Coming;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
@@ -327,10 +327,15 @@ fn is_granted(grants: &[AwsGrant], service: &Known, question: &Question) -> bool
         grant
             .actions
             .iter()
-            .any(|action| matches(action, &question.action))
+            .any(|action| pattern_matches(action, &question.action))
     });
     of_it.any(|grant| {
-        let is_of = |name: &str| grant.resources.iter().any(|resource| matches(resource, name));
+        let is_of = |name: &str| {
+            grant
+                .resources
+                .iter()
+                .any(|resource| pattern_matches(resource, name))
+        };
         match question.resources.is_empty() {
             true => grant.resources.iter().any(|resource| resource == "*"),
             false => question.resources.iter().all(|name| is_of(name)),

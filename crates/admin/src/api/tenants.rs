@@ -35,6 +35,7 @@ fn shown(context: &Context, tenant: &Tenant) -> wire::Tenant {
         },
         hosts: tenant.settings.hosts.clone(),
         public: tenant.settings.public,
+        permitted: context.state.registry.permits().of(&tenant.name).told().collect(),
         used: wire::Used {
             applications: applications.len(),
             functions: applications

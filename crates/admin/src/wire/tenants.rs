@@ -27,6 +27,9 @@ pub struct Tenant {
     pub hosts: Vec<String>,
     /// Its routes answer requests for these hosts that show no token.
     pub public: bool,
+    /// What its functions may be granted of objects and of AWS's services: the node's configuration says it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permitted: Vec<String>,
     /// What it uses.
     pub used: Used,
 }

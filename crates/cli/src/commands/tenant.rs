@@ -24,7 +24,7 @@ enum Verb {
     Update(Edit),
     /// List the tenants
     List,
-    /// Show a tenant: its quotas, its hosts, what it uses
+    /// Show a tenant: its quotas, its hosts, what its functions may be granted, what it uses
     Describe(One),
     /// Delete a tenant that has no applications any more, its tokens and its secrets. Its name is not given again
     Delete(Delete),

@@ -1,6 +1,6 @@
 use super::*;
-use crate::{Action, Difference};
-use contract::{ByteSize, Name};
+use crate::{Action, Difference, Permit, Permits};
+use contract::{ApplicationId, AwsGrant, ByteSize, Name, S3Action, S3Grant};
 use std::sync::{Barrier, Mutex};
 
 #[test]
@@ -548,4 +548,163 @@ fn a_tenants_applications_are_apart_and_the_nodes_own_keep_their_keys() {
     node.open().unwrap();
     node.registry().delete_application(&name("acme/shop")).unwrap();
     assert_eq!(node.runs("resize"), "one");
+}
+
+/// `acme` may have this of the objects below `acme/` in `photos`, and items of `orders`.
+fn permitted(actions: &[S3Action]) -> Options {
+    let permit = Permit {
+        s3: vec![S3Grant {
+            bucket: "photos".to_owned(),
+            prefix: "acme/".to_owned(),
+            actions: actions.to_vec(),
+        }],
+        aws: vec![AwsGrant {
+            service: "dynamodb".to_owned(),
+            actions: vec!["Get*".to_owned()],
+            resources: vec!["orders".to_owned()],
+        }],
+    };
+    Options {
+        services: vec!["s3", "aws"],
+        hears_objects: true,
+        permits: Arc::new(Permits::new(BTreeMap::from([(name("acme"), permit)]))),
+        ..Options::default()
+    }
+}
+
+fn deploy_of(tenant: Option<&str>, registry: &Registry, text: &str) -> Result<Plan, Error> {
+    let tenant: Option<Name> = tenant.map(name);
+    let code = BTreeMap::from([(name("resize"), digest(b"one"))]);
+    registry
+        .put_code_for(tenant.as_ref(), digest(b"one"), &mut "one".as_bytes())
+        .unwrap();
+    registry.deploy_for(tenant.as_ref(), &manifest(text), &code, &|_| Ok(()))
+}
+
+fn granting(bucket: &str, prefix: &str, actions: &str) -> String {
+    format!(
+        "{SHOP}handler = \"app.handler\"\n[[function.resize.grants.s3]]\nbucket = \"{bucket}\"\nprefix = \"{prefix}\"\nactions = [{actions}]\n"
+    )
+}
+
+fn operations(action: &str, table: &str) -> String {
+    format!(
+        "{SHOP}handler = \"app.handler\"\n[[function.resize.grants.aws]]\nservice = \"dynamodb\"\nactions = [\"{action}\"]\nresources = [\"{table}\"]\n"
+    )
+}
+
+fn hearing(text: &str, prefix: &str) -> String {
+    format!("{text}[[trigger.object]]\nfunction = \"resize\"\nbucket = \"photos\"\nprefix = \"{prefix}\"\n")
+}
+
+#[test]
+fn a_tenants_manifest_grants_what_the_operator_permits_and_no_more() {
+    let node = Node::with(permitted(&[S3Action::Get, S3Action::List]));
+    let both = "\"get\", \"list\"";
+    let refused = [
+        (
+            granting("photos", "acme/in/", "\"get\", \"put\""),
+            "get, put of s3://photos/acme/in/*",
+        ),
+        (granting("photos", "acm", both), "get, list of s3://photos/acm*"),
+        (granting("sea", "acme/", both), "get, list of s3://sea/acme/*"),
+        (operations("PutItem", "orders"), "PutItem of orders (dynamodb)"),
+        (operations("GetItem", "*"), "GetItem of * (dynamodb)"),
+        (hearing(SHOP, ""), "list of s3://photos/*, for a trigger"),
+    ];
+    for (text, asked) in &refused {
+        let error = deploy_of(Some("acme"), node.registry(), text).unwrap_err();
+        let problem = error.problem();
+        assert_eq!(
+            (problem.status, &*problem.code),
+            (422, "not-permitted"),
+            "{error}"
+        );
+        let said = error.to_string();
+        let begins = format!("`acme/shop.resize` asks for {asked}, and the tenant `acme` may have ");
+        assert!(said.starts_with(&begins), "{said}");
+        assert!(
+            said.ends_with("get, list of s3://photos/acme/*") || said.ends_with("Get* of orders (dynamodb)")
+        );
+        assert!(problem.hint.contains("[[tenant.acme."), "{}", problem.hint);
+        assert!(node.registry().snapshot().applications.is_empty());
+    }
+    let nothing = deploy_of(
+        Some("rival"),
+        node.registry(),
+        &granting("photos", "acme/", "\"get\""),
+    );
+    let nothing = nothing.unwrap_err().to_string();
+    assert!(
+        nothing.ends_with("the tenant `rival` may have nothing of S3"),
+        "{nothing}"
+    );
+    // The node's own applications need no permit.
+    for (text, _) in &refused {
+        deploy_of(None, node.registry(), text).unwrap();
+    }
+    for text in [
+        granting("photos", "acme/", both),
+        granting("photos", "acme/in/", "\"get\""),
+        operations("GetItem", "orders"),
+        hearing(&granting("photos", "acme/in/", "\"get\""), "acme/in/"),
+    ] {
+        deploy_of(Some("acme"), node.registry(), &text).unwrap();
+    }
+    let snapshot = node.registry().snapshot();
+    let version = snapshot.version(&parse("acme/resize")).unwrap();
+    assert_eq!(version.grant.s3, version.settings.s3);
+    assert_eq!(version.grant.s3[0].prefix, "acme/in/");
+}
+
+#[test]
+fn what_is_no_longer_permitted_is_withheld_from_the_next_start_on_and_comes_back_with_its_permit() {
+    let mut node = Node::with(permitted(&[S3Action::Get, S3Action::List]));
+    let reading = granting("photos", "acme/", "\"get\"");
+    let both = format!(
+        "{reading}[[function.resize.grants.s3]]\nbucket = \"photos\"\nprefix = \"acme/out/\"\nactions = [\"list\"]\n"
+    );
+    let text = hearing(&both, "acme/in/");
+    deploy_of(Some("acme"), node.registry(), &text).unwrap();
+    deploy_of(None, node.registry(), &text).unwrap();
+    let granted = |node: &Node, of: &str| {
+        let snapshot = node.registry().snapshot();
+        let version = snapshot.version(&parse(of)).unwrap();
+        assert_eq!(version.settings.s3.len(), 2, "what was deployed stays as it was");
+        let prefixes = version.grant.s3.iter().map(|grant| grant.prefix.clone());
+        prefixes.collect::<Vec<_>>()
+    };
+    let hears = |node: &Node, of: &str| {
+        let snapshot = node.registry().snapshot();
+        let id: ApplicationId = name(of);
+        let application = &snapshot.applications[&id];
+        assert_eq!(application.objects.len(), 1);
+        node.registry().permits().lets_run(&id, &application.objects[0])
+    };
+    let (get, list) = (S3Action::Get, S3Action::List);
+    for (actions, kept, is_heard) in [
+        (vec![get, list], vec!["acme/", "acme/out/"], true),
+        (vec![get], vec!["acme/"], false),
+        (vec![], vec![], false),
+        (vec![list], vec!["acme/out/"], true),
+        (vec![get, list], vec!["acme/", "acme/out/"], true),
+    ] {
+        node.options = permitted(&actions);
+        node.open().unwrap();
+        assert_eq!(granted(&node, "acme/resize"), kept);
+        assert_eq!(hears(&node, "acme/shop"), is_heard);
+        assert_eq!(granted(&node, "resize"), ["acme/", "acme/out/"], "the node's own");
+        assert!(hears(&node, "shop"));
+        assert_eq!(node.runs("acme/resize"), "one", "it is served");
+        // What else is changed brings nothing back, and takes nothing away.
+        node.registry()
+            .set_alias(&parse("acme/resize"), &name("blue"), v(1))
+            .unwrap();
+        assert_eq!(granted(&node, "acme/resize:blue"), kept);
+        let again = deploy_of(Some("acme"), node.registry(), &text);
+        match actions.len() {
+            2 => assert!(again.unwrap().is_unchanged()),
+            _ => assert_eq!(again.unwrap_err().problem().code, "not-permitted"),
+        }
+    }
 }
