@@ -22,6 +22,10 @@ use tokio::time;
 /// How long an idle connection is kept: services end it themselves soon after.
 const IDLE_TIME: Duration = Duration::from_secs(15);
 
+/// How long the other side may take nothing of what is sent: as long as a request may last. A call that was given up would keep its connection beyond
+/// that, for hyper sends what it has of a request before it closes one.
+const STUCK: Duration = Duration::from_secs(3600);
+
 /// Bytes that are read or written ahead on one connection.
 const AHEAD: usize = 256 << 10;
 
@@ -48,6 +52,7 @@ where
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(connect));
+        connector.set_tcp_user_timeout(Some(STUCK));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(trust(is_secure)?)
             .https_or_http()

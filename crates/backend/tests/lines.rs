@@ -9,7 +9,7 @@ use contract::{
     Body, BodyError, BodyStream, Call, CallError, Caller, Calling, Grant, HttpGrant, Reply, Service, Session,
     Trailers, conformance::service,
 };
-use egress::testing::Server;
+use egress::testing::{Hosts, Server, host};
 use rustix::{
     fd::OwnedFd,
     process::{Pid, Signal, kill_process},
@@ -147,14 +147,6 @@ fn grant(http: Vec<HttpGrant>) -> Grant {
     }
 }
 
-fn host(host: &str) -> HttpGrant {
-    HttpGrant {
-        host: host.to_owned(),
-        headers: Vec::new(),
-        clear_text: false,
-    }
-}
-
 fn call(method: &str, target: String, body: impl Into<Body>) -> Call {
     Call {
         operation: method.to_owned(),
@@ -213,42 +205,11 @@ fn fed() -> (mpsc::UnboundedSender<Bytes>, Fed) {
     (feed, Fed(fed, Trailers::new()))
 }
 
-struct Peer {
-    own: Own,
-    server: Server,
-}
-
-impl service::Peer for Peer {
-    fn service(&self) -> Arc<dyn Service> {
-        self.own.lines.clone()
-    }
-
-    fn open(&self, grant: &mut Grant) {
-        grant.http.push(host("127.0.0.1"));
-    }
-
-    fn open_elsewhere(&self, grant: &mut Grant) {
-        grant.http.push(host("localhost"));
-    }
-
-    fn ask(&self, call: &mut Call, what: service::Asked) {
-        call.operation = "POST".to_owned();
-        call.target = self.server.uri(&format!("/{}", Server::path(what)));
-    }
-
-    fn reached(&self) -> usize {
-        self.server.reached()
-    }
-
-    fn under_way(&self) -> usize {
-        self.server.under_way()
-    }
-}
-
 #[test]
 fn it_conforms() {
-    service::run(&Peer {
-        own: Own::start(),
+    let own = Own::start();
+    service::run(&Hosts {
+        service: own.lines.clone(),
         server: Server::start().unwrap(),
     });
 }
@@ -448,6 +409,22 @@ impl BodyStream for Endless {
     }
 }
 
+/// Of what nobody reads, some is taken, and then nothing more.
+fn is_held_back(taken: &AtomicUsize) {
+    let (mut before, mut still) = (0, Instant::now());
+    eventually("nothing more is taken", || {
+        let now = taken.load(SeqCst);
+        if now != before {
+            (before, still) = (now, Instant::now());
+        }
+        now > 0 && still.elapsed() > Duration::from_millis(500)
+    });
+    assert!(
+        before < 64 << 20,
+        "{before} bytes were taken, and nobody reads them"
+    );
+}
+
 #[test]
 fn who_is_not_read_is_held_back_and_given_up_all_the_same() {
     let own = Own::start();
@@ -464,21 +441,51 @@ fn who_is_not_read_is_held_back_and_given_up_all_the_same() {
     let mut calling = own.begin(call("POST", uri, streamed(Endless(taken.clone()))));
     let mut nobody = Context::from_waker(Waker::noop());
     assert!(calling.as_mut().poll(&mut nobody).is_pending());
-    let (mut before, mut still) = (0, Instant::now());
-    eventually("nothing more is taken", || {
-        let now = taken.load(SeqCst);
-        if now != before {
-            (before, still) = (now, Instant::now());
-        }
-        now > 0 && still.elapsed() > Duration::from_millis(500)
-    });
-    assert!(
-        before < 64 << 20,
-        "{before} bytes were taken, and nobody reads them"
-    );
+    is_held_back(&taken);
     drop(calling);
     gone.send(()).unwrap();
     serving.join().unwrap();
+}
+
+#[test]
+fn an_upload_that_is_never_read_has_no_connection_once_nobody_waits_for_its_reply() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: ";
+    for (answer, gives_up) in [
+        // Before there is a reply, in the middle of it, and when it has come.
+        (String::new(), true),
+        (format!("{head}5\r\n\r\nab"), true),
+        (format!("{head}2\r\n\r\nab"), false),
+    ] {
+        let own = Own::start();
+        let has_reply = !answer.is_empty();
+        let (uri, serving) = serve(move |mut stream| {
+            until(&mut stream, b"\r\n\r\n");
+            stream.write_all(answer.as_bytes()).unwrap();
+            eventually("the connection is reset", || {
+                stream.take_error().unwrap().is_some()
+            });
+        });
+        let taken = Arc::new(AtomicUsize::new(0));
+        let mut calling = own.begin(call("POST", uri, streamed(Endless(taken.clone()))));
+        if has_reply {
+            let reply = own.runtime.block_on(calling).unwrap();
+            is_held_back(&taken);
+            if gives_up {
+                drop(reply);
+            } else {
+                assert_eq!(read(&own, reply.body), (b"ab".to_vec(), Ok(Trailers::new())));
+            }
+        } else {
+            let mut nobody = Context::from_waker(Waker::noop());
+            assert!(calling.as_mut().poll(&mut nobody).is_pending());
+            is_held_back(&taken);
+            drop(calling);
+        }
+        serving.join().unwrap();
+        eventually("the node has let go of it, too", || {
+            Arc::strong_count(&taken) == 1
+        });
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use rustix::{
 use std::{
     borrow::Cow,
     env,
+    fs::{DirEntry, read_dir, read_to_string},
     future::poll_fn,
     num::NonZeroU64,
     sync::{
@@ -599,6 +600,116 @@ fn a_backend_that_is_killed_is_started_again_and_links_are_made_anew() {
     }
 }
 
+/// Kills it, until it has ended: one that is only about to may still answer.
+fn kill(backend: &Backend) {
+    let killed = signal(backend, Signal::KILL);
+    while (backend.process())() == killed {
+        thread::yield_now();
+    }
+}
+
+fn signal(backend: &Backend, signal: Signal) -> u64 {
+    let process = (backend.process())();
+    let pid = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+    process
+}
+
+/// Has it take nothing more.
+fn stop(backend: &Backend) {
+    let stopped = signal(backend, Signal::STOP);
+    let is_stopped = |task: std::io::Result<DirEntry>| {
+        let about = read_to_string(task.unwrap().path().join("stat")).unwrap();
+        about
+            .rsplit_once(')')
+            .is_some_and(|(_, state)| state.trim_start().starts_with('T'))
+    };
+    while !read_dir(format!("/proc/{stopped}/task")).unwrap().all(is_stopped) {
+        thread::yield_now();
+    }
+}
+
+/// What a sandbox has done when its backend is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It has asked for a link, of a backend that does not hear it.
+    Asked,
+    Attached,
+    /// It has made a call, with half of its body.
+    Begun,
+    Sent,
+    /// It has read the reply's head.
+    Head,
+    Piece,
+    End,
+}
+
+#[test]
+fn at_whichever_step_a_backend_is_killed_its_sandbox_hears_of_it() {
+    let length: u64 = 40 << 20;
+    let call = head("known", &length.to_string(), 1 << 20);
+    for at in [
+        Step::Asked,
+        Step::Attached,
+        Step::Begun,
+        Step::Sent,
+        Step::Head,
+        Step::Piece,
+        Step::End,
+    ] {
+        let backend = start();
+        assert_eq!(ask(&link(&backend), &head("small", "x", 1), b"").unwrap().1, b"x");
+        let passed = |step| {
+            if step == at {
+                kill(&backend);
+            }
+        };
+        let mut read = 0;
+        let mut done = || -> Result<(), Broken> {
+            if at == Step::Asked {
+                stop(&backend);
+            }
+            let bell = attach(&backend);
+            passed(Step::Asked);
+            let link = Link::open(Bell::new(bell)).unwrap();
+            passed(Step::Attached);
+            let (call, sent) = link.call(&call, b"123", 7)?;
+            assert_eq!(sent, 3);
+            passed(Step::Begun);
+            // What nobody reads any more may still have a place.
+            assert!(matches!(call.send(b"4567"), Ok(4) | Err(Broken::Lost)));
+            passed(Step::Sent);
+            assert_eq!(call.head()?.length, Some(length));
+            passed(Step::Head);
+            let mut piece = vec![0; 1 << 20];
+            loop {
+                let count = call.read(&mut piece)?;
+                if count == 0 {
+                    break;
+                }
+                if read == 0 {
+                    passed(Step::Piece);
+                }
+                read += count as u64;
+            }
+            passed(Step::End);
+            Ok(())
+        };
+        let expected = match at {
+            Step::Asked | Step::End => Ok(()),
+            // Nobody has heard of the call.
+            Step::Attached => Err(Broken::Gone),
+            Step::Begun | Step::Sent | Step::Head | Step::Piece => Err(Broken::Lost),
+        };
+        assert_eq!(done(), expected, "{at:?}");
+        let is_whole = read == length;
+        assert_eq!(is_whole, expected.is_ok(), "{at:?}: {read} bytes");
+        let next = ask(&link(&backend), &head("small", "next", 1), b"");
+        assert_eq!(next.unwrap().1, b"next", "{at:?}");
+        assert_eq!((backend.starts())(), 2, "{at:?}");
+    }
+}
+
 #[test]
 fn a_short_reply_is_there_with_its_end_or_not_at_all() {
     let backend = start();
@@ -642,15 +753,8 @@ impl Own {
         }
     }
 
-    /// Kills the backend, until it has ended: one that is only about to may still answer.
     fn kill(&self) {
-        let process = self.backend.process();
-        let killed = process();
-        let pid = Pid::from_raw(i32::try_from(killed).unwrap()).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
-        while process() == killed {
-            thread::yield_now();
-        }
+        kill(&self.backend);
     }
 
     fn call_with(

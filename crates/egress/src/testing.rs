@@ -1,7 +1,10 @@
 //! The other side of a service in its tests: a real server, which does what the last part of a path says, and remembers what it was sent.
 
 use bytes::Bytes;
-use contract::conformance::service::Asked;
+use contract::{
+    Call, Grant, HttpGrant, Service,
+    conformance::service::{Asked, Peer},
+};
 use http_body_util::BodyExt;
 use hyper::{
     Request, Response,
@@ -34,6 +37,50 @@ pub struct Server {
     pub address: SocketAddr,
     state: Arc<State>,
     _runtime: Runtime,
+}
+
+/// Both sides of a service that asks hosts, as the seam's suite wants them.
+pub struct Hosts {
+    /// The service.
+    pub service: Arc<dyn Service>,
+    /// The host.
+    pub server: Server,
+}
+
+/// Grants all of a host.
+pub fn host(host: &str) -> HttpGrant {
+    HttpGrant {
+        host: host.to_owned(),
+        headers: Vec::new(),
+        clear_text: false,
+    }
+}
+
+impl Peer for Hosts {
+    fn service(&self) -> Arc<dyn Service> {
+        self.service.clone()
+    }
+
+    fn open(&self, grant: &mut Grant) {
+        grant.http.push(host("127.0.0.1"));
+    }
+
+    fn open_elsewhere(&self, grant: &mut Grant) {
+        grant.http.push(host("localhost"));
+    }
+
+    fn ask(&self, call: &mut Call, what: Asked) {
+        call.operation = "POST".to_owned();
+        call.target = self.server.uri(&format!("/{}", Server::path(what)));
+    }
+
+    fn reached(&self) -> usize {
+        self.server.reached()
+    }
+
+    fn under_way(&self) -> usize {
+        self.server.under_way()
+    }
 }
 
 /// A request that came whole.

@@ -108,6 +108,11 @@ impl<IO> Trailing<IO> {
         (this, slip)
     }
 
+    /// The connection itself.
+    pub fn get_ref(&self) -> &IO {
+        &self.io
+    }
+
     fn holds(&self) -> bool {
         !self.held.is_empty() || self.slip.0.lock().is_some()
     }

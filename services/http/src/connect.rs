@@ -1,5 +1,6 @@
 //! From a URI to a connection: the name's addresses, those that may be used, TCP, TLS.
 
+use crate::upload::Berth;
 use contract::{CallError, is_own_address};
 use http::Uri;
 use hyper_util::{
@@ -13,13 +14,13 @@ use std::{
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{Arc, OnceLock},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, lookup_host},
-    time,
+    time::{self, Sleep},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use trailers::{Slip, Trailing};
@@ -121,22 +122,50 @@ fn trust() -> Result<TlsConnector, CallError> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// A connection of the pool, and where the requests on it leave their trailers: whoever has [`Connected`] finds that among its extras.
+/// A connection of the pool, where the requests on it leave their trailers, and which upload is on it: whoever has [`Connected`] finds both among its
+/// extras.
 pub(crate) struct Link {
     stream: Trailing<Stream>,
     slip: Slip,
+    berth: Berth,
+    /// Runs while an upload that nobody waits for is stuck.
+    stuck: Option<Pin<Box<Sleep>>>,
 }
 
 impl Link {
     fn new(stream: Stream) -> Self {
         let (stream, slip) = Trailing::new(stream);
-        Self { stream, slip }
+        Self {
+            stream,
+            slip,
+            berth: Berth::default(),
+            stuck: None,
+        }
+    }
+
+    /// What was attempted, unless it has not been possible for longer than the upload that is on here may be stuck.
+    fn bounded<T>(
+        &mut self,
+        attempted: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if attempted.is_ready() {
+            return attempted;
+        }
+        let allowed = ready!(self.berth.poll_allowed(context));
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(time::sleep(allowed)));
+        ready!(stuck.as_mut().poll(context));
+        // What lies in the socket is nobody's any more either.
+        let _ = self.stream.get_ref().tcp().set_zero_linger();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
 impl Connection for Link {
     fn connected(&self) -> Connected {
-        Connected::new().extra(self.slip.clone())
+        Connected::new()
+            .extra(self.slip.clone())
+            .extra(self.berth.clone())
     }
 }
 
@@ -144,6 +173,15 @@ impl Connection for Link {
 enum Stream {
     Plain(TcpStream),
     Secure(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Secure(stream) => stream.get_ref().0,
+        }
+    }
 }
 
 /// Calls the same method of whichever stream it is.
@@ -196,15 +234,21 @@ impl AsyncWrite for Link {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if written.is_ready() {
+            self.stuck = None;
+        }
+        self.bounded(written, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.bounded(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.bounded(shut, context)
     }
 }
 

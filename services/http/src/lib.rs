@@ -17,6 +17,7 @@
 mod added;
 mod connect;
 mod traced;
+mod upload;
 
 pub use traced::Traced;
 
@@ -24,8 +25,8 @@ use added::Added;
 use bytes::Bytes;
 use connect::Connector;
 use contract::{
-    ApplicationId, Body, BodyError, Call, CallError, Calling, Grant, Reply, ResponseHead, Service, Session,
-    Trailers,
+    ApplicationId, Body, BodyError, BodyStream, Call, CallError, Calling, Grant, Reply, ResponseHead,
+    Service, Session, Trailers,
 };
 use egress::{Coming, fields};
 use http::{Extensions, HeaderMap, Uri, header};
@@ -43,7 +44,7 @@ use std::{
     error::Error,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 use tokio::{
@@ -52,6 +53,7 @@ use tokio::{
     time,
 };
 use trailers::Slip;
+use upload::{Berth, Upload, Waiting};
 
 /// Idle connections that are kept to one host.
 const IDLE: usize = 64;
@@ -140,6 +142,7 @@ impl Session for HttpSession {
 
 struct Request {
     request: http::Request<Outgoing>,
+    waiting: Waiting,
     added: Arc<Added>,
     patience: Duration,
     pause: Option<Duration>,
@@ -163,13 +166,18 @@ impl HttpSession {
         let method = http::Method::from_bytes(call.operation.as_bytes()).map_err(|_| target())?;
         added.permit(&method, &uri, &host)?;
         let length = length(&call);
-        let chunked = length.is_none() && call.body.known_length().is_none();
+        let upload = Upload::default();
+        let waiting = Waiting::of(&upload);
+        let known = call.body.known_length();
         let mut request = http::Request::new(Outgoing {
             body: call.body,
             added: added.clone(),
+            upload,
             connection: None,
+            is_chunked: length.is_none() && known.is_none(),
+            slip: None,
         });
-        if chunked {
+        if known != Some(0) {
             request.body_mut().connection = Some(capture_connection(&mut request));
         }
         *request.method_mut() = method;
@@ -191,6 +199,7 @@ impl HttpSession {
         }
         Ok(Request {
             request,
+            waiting,
             added: added.clone(),
             patience: call.patience.unwrap_or(PATIENCE),
             pause: call.pause,
@@ -237,6 +246,7 @@ impl Shared {
     ) -> Result<Reply, CallError> {
         let Request {
             mut request,
+            waiting,
             added,
             patience,
             pause,
@@ -258,7 +268,10 @@ impl Shared {
                 status: parts.status.as_u16(),
                 headers: fields(&parts.headers),
             },
-            body: Body::Stream(Box::new(Coming::new(body, &self.runtime, pause, place))),
+            body: Body::Stream(Box::new(Awaited {
+                coming: Coming::new(body, &self.runtime, pause, place),
+                waiting,
+            })),
         })
     }
 
@@ -293,16 +306,57 @@ fn explain(error: &legacy::Error) -> CallError {
     CallError::Broken(text)
 }
 
+/// A reply's body. If it is given up, so is what has not been sent of the request's.
+struct Awaited {
+    coming: Coming,
+    waiting: Waiting,
+}
+
+impl BodyStream for Awaited {
+    fn poll_next(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
+        let next = self.coming.poll_next(waker);
+        if matches!(next, Poll::Ready(Ok(None))) {
+            self.waiting.leave();
+        }
+        next
+    }
+
+    fn trailers(&mut self) -> Trailers {
+        self.coming.trailers()
+    }
+}
+
 /// A request's body, as hyper takes it.
 struct Outgoing {
     body: Body,
     /// Whose names the trailers may not have either.
     added: Arc<Added>,
-    /// Where it is sent, if it can have trailers.
+    upload: Upload,
+    /// Where it is sent, until its first piece is.
     connection: Option<CaptureConnection>,
+    is_chunked: bool,
+    /// For its trailers, if it can have some and has begun.
+    slip: Option<Slip>,
 }
 
 impl Outgoing {
+    /// Has the connection know what is sent on it.
+    fn begin(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let mut extras = Extensions::new();
+        if let Some(connected) = &*connection.connection_metadata() {
+            connected.get_extras(&mut extras);
+        }
+        if let Some(berth) = extras.get::<Berth>() {
+            berth.put(&self.upload);
+        }
+        if self.is_chunked {
+            self.slip = extras.remove();
+        }
+    }
+
     /// Has them sent behind the body, past hyper: it would drop those that the request's head has not named.
     fn trail(&self, trailers: Trailers) {
         let mut fields = HeaderMap::new();
@@ -315,14 +369,8 @@ impl Outgoing {
                 fields.append(name, value);
             }
         }
-        if let Some(connection) = &self.connection
-            && let Some(connected) = &*connection.connection_metadata()
-        {
-            let mut extras = Extensions::new();
-            connected.get_extras(&mut extras);
-            if let Some(slip) = extras.get::<Slip>() {
-                slip.put(&fields);
-            }
+        if let Some(slip) = &self.slip {
+            slip.put(&fields);
         }
     }
 }
@@ -335,6 +383,7 @@ impl http_body::Body for Outgoing {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.begin();
         match &mut self.body {
             Body::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),

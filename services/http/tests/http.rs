@@ -1,20 +1,44 @@
 //! The service against a real server: the seam's suite, and what is HTTP's own.
 
-mod peer;
-
 use contract::{
     Body, BodyStream, Call, CallError, Caller, Grant, HttpGrant, Reply, Service, Trailers, conformance,
 };
-use egress::testing::Server;
-use peer::{Ours, Peer, host};
-use secrets::{SecretId, Value};
+use egress::testing::{self, Hosts, Server, host};
+use millpond_service_http::Http;
+use secrets::{SecretId, Secrets, Value, Values};
 use std::{
+    sync::Arc,
     task::{Poll, Waker},
     time::Duration,
 };
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 /// A reply that takes longer will not come.
 const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// The service, its runtime and its secrets.
+struct Ours {
+    service: Arc<Http>,
+    secrets: Secrets,
+    _runtime: Runtime,
+    _folder: TempDir,
+}
+
+impl Ours {
+    fn start() -> Self {
+        let runtime = testing::runtime().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let secrets = Secrets::open(folder.path()).unwrap();
+        let values = Values::of(folder.path().to_owned());
+        Self {
+            service: Arc::new(Http::new(runtime.handle().clone(), values, 4096)),
+            secrets,
+            _runtime: runtime,
+            _folder: folder,
+        }
+    }
+}
 
 fn grant(http: Vec<HttpGrant>) -> Grant {
     Grant {
@@ -44,7 +68,7 @@ fn with(host: &str, headers: &[(&str, &str)]) -> HttpGrant {
         headers: headers
             .map(|(name, value)| ((*name).to_owned(), value.parse().unwrap()))
             .collect(),
-        ..peer::host(host)
+        ..testing::host(host)
     }
 }
 
@@ -70,8 +94,9 @@ fn values(head: &http::request::Parts, name: &str) -> Vec<String> {
 
 #[test]
 fn it_conforms() {
-    conformance::service::run(&Peer {
-        ours: Ours::start(),
+    let ours = Ours::start();
+    conformance::service::run(&Hosts {
+        service: ours.service.clone(),
         server: Server::start().unwrap(),
     });
 }
