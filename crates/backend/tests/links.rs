@@ -659,7 +659,7 @@ fn at_whichever_step_a_backend_is_killed_its_sandbox_hears_of_it() {
     ] {
         let backend = start();
         assert_eq!(ask(&link(&backend), &head("small", "x", 1), b"").unwrap().1, b"x");
-        let passed = |step| {
+        let passed = |step: Step| {
             if step == at {
                 kill(&backend);
             }
