@@ -619,7 +619,7 @@ fn signal(backend: &Backend, signal: Signal) -> u64 {
 fn stop(backend: &Backend) {
     let stopped = signal(backend, Signal::STOP);
     let is_stopped = |task: std::io::Result<DirEntry>| {
-        let about = read_to_string(task.unwrap().path().join("stat")).unwrap();
+        let about = read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
         about
             .rsplit_once(')')
             .is_some_and(|(_, state)| state.trim_start().starts_with('T'))
@@ -659,7 +659,7 @@ fn at_whichever_step_a_backend_is_killed_its_sandbox_hears_of_it() {
     ] {
         let backend = start();
         assert_eq!(ask(&link(&backend), &head("small", "x", 1), b"").unwrap().1, b"x");
-        let passed = |step| {
+        let passed = |step: Step| {
             if step == at {
                 kill(&backend);
             }

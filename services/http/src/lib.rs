@@ -9,6 +9,7 @@
 //! manifest must name the address, or `localhost`.
 //!
 //! A grant may have header fields added to its host's requests, with secrets in them: see the module `added`.
+//! What the other side does not take of a body that nobody waits for is given up: see the module `upload`.
 //!
 //! All of that is the backend's process's. In the node's, which asks it, calls become spans of their invocations' traces: [`Traced`].
 
