@@ -438,6 +438,37 @@ def test_it_reaches_nothing(node):
     assert allowed == {}, allowed
 
 
+def test_who_tries_to_reach_the_network_is_told_that_there_is_none(node):
+    code = """
+import asyncio, socket, ssl, urllib.request
+
+def attempt(what):
+    try:
+        return repr(what())
+    except OSError as error:
+        return f"{type(error).__name__}: {error}"
+
+async def meet():
+    reader, writer = await asyncio.open_connection("127.0.0.1", 1)
+
+def handler(event, context):
+    one, other = socket.socketpair()
+    one.sendall(b"x")
+    return [other.recv(1).decode()], {
+        "name": attempt(lambda: urllib.request.urlopen("http://example.org")),
+        "encrypted": attempt(lambda: urllib.request.urlopen("https://example.org", context=ssl.create_default_context())),
+        "address": attempt(lambda: urllib.request.urlopen("http://192.0.2.1")),
+        "socket": attempt(socket.socket),
+        "resolver": attempt(lambda: socket.gethostbyname("example.org")),
+        "loop": attempt(lambda: asyncio.run(meet())),
+    }
+"""
+    app = node.deploy("python-network", {"f": function(code)})
+    [pair], ways = app.call("f", b"{}").document
+    assert pair == "x"
+    assert [name for name, said in ways.items() if "a function's process has no network" not in said] == [], ways
+
+
 def test_calls_that_no_program_makes_are_its_end(node):
     for number in (165, 101, 308, 272, 321):  # mount, ptrace, setns, unshare, bpf
         code = f"import ctypes\ndef handler(event, context):\n    return ctypes.CDLL(None).syscall({number}, 0, 0, 0, 0, 0)"
