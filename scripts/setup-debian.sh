@@ -106,6 +106,12 @@ if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
     cp tests/requirements.txt "$venv/installed.txt"
 fi
 
+if ! cmp -s tests/packages.txt build/wheels/packages.txt; then
+    say "downloading what tests/packages.txt names"
+    "$venv/bin/pip" --quiet --disable-pip-version-check download --require-hashes --only-binary :all: --dest build/wheels -r tests/packages.txt
+    cp tests/packages.txt build/wheels/packages.txt
+fi
+
 # --- Packages of the templates: each is made a project in build/templates, and what its lock file names is brought here,
 # --- so that the tests ask nothing of the network
 prepare() { # TEMPLATE LOCK-FILE COMMAND...

@@ -1743,6 +1743,20 @@ def case_session(_s3, bucket):
     return [session.region_name, other.region_name, repr(other), other.client("s3").meta.region_name, other.profile_name]
 
 
+def case_session_events_and_partitions(_s3, _bucket):
+    session = boto3.session.Session(region_name="us-east-1")
+    regions = ("us-east-1", "eu-central-1", "ap-southeast-2", "cn-north-1", "us-gov-west-1")
+    return [callable(session.events.register), [session.get_partition_for_region(region) for region in regions]]
+
+
+def case_session_of_botocore(_s3, _bucket):
+    import botocore.session
+
+    session = botocore.session.Session(profile=None)
+    session.set_credentials("a", "b", "c")
+    return [session.profile, session.create_client("s3", region_name="eu-north-1").meta.region_name]
+
+
 def case_default_session(_s3, _bucket):
     boto3.setup_default_session(region_name="eu-north-1")
     try:

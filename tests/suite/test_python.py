@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from harness import Application, eventually
+from harness import ROOT, Application, eventually
 from test_lambda import client_of
 from test_processes import children
 
@@ -98,6 +98,118 @@ def test_requirements_are_installed_by_the_digests_that_were_locked(node, tmp_pa
     requirements.write_text("pond>1.0\n")
     assert deploy("c")[0] == 0 and answer() == "1.1"
     assert lock.read_text().splitlines()[1:] == [f"pond==1.1 --hash=sha256:{later}"]
+
+
+WHEELS = ROOT / "build" / "wheels"
+IMAGE = ROOT / "python" / "lambda-image.txt"
+
+
+def test_lambdas_image_has_what_the_tests_have():
+    """By the same versions and digests, and boto3 is the one that functions find."""
+    required = (ROOT / "tests" / "requirements.txt").read_text().replace("\\\n", " ").splitlines()
+    required = {tuple(line.split()) for line in required}
+    pinned = [tuple(line.split()) for line in IMAGE.read_text().splitlines() if not line.startswith("#")]
+    assert len(pinned) == 7 and set(pinned) <= required
+    for name in ("boto3", "botocore"):
+        [version] = [line[0].partition("==")[2] for line in pinned if line[0].startswith(name + "==")]
+        assert f'__version__ = "{version}"' in (ROOT / "python" / "guest" / name / "__init__.py").read_text()
+
+
+@pytest.fixture
+def project(node, tmp_path):
+    """Deploys a project by the command, with pip's files from a folder and nowhere else: its exit code and what it says."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+
+    def deploy(manifest, wheels=WHEELS, cache="cache", **files):
+        (folder / "millpond.toml").write_text(manifest)
+        for name, text in files.items():
+            path = folder / (name.replace("__", "/") + ".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": os.devnull, "MILLPOND_PYTHON": sys.executable}
+        said = node.cli("deploy", folder=folder, environment=environment | {"XDG_CACHE_HOME": str(tmp_path / cache)})
+        return said.returncode, said.stderr.decode()
+
+    deploy.folder = folder
+    return deploy
+
+
+LAMBDAS = MANIFEST.replace("locked", "lambdas").replace('requirements = "requirements.txt"\n', "")
+IMPORTS = """
+import lib.web
+
+def handler(event, context):
+    return lib.web.ask(event)
+"""
+WEB = """
+from dateutil import parser
+import urllib3
+
+def ask(event):
+    import jmespath
+    try:
+        urllib3.PoolManager().request("GET", "http://example.org")
+    except urllib3.exceptions.HTTPError as error:
+        failed = str(error)
+    return [parser.parse("4 May 2021").isoformat(), jmespath.search("a.b", event), failed]
+"""
+
+
+def asked(node):
+    date, found, failed = Application(node, "lambdas", {}).call("f", b'{"a": {"b": 7}}').document
+    assert (date, found) == ("2021-05-04T00:00:00", 7)
+    assert "a function's process has no network" in failed, failed
+
+
+@pytest.mark.skipif(not WHEELS.exists(), reason="the wheels of the tests are not here: `scripts/setup-debian.sh` brings them")
+def test_what_lambdas_image_has_is_added_where_it_is_imported(node, project, tmp_path):
+    # A folder's modules, of which one that nobody imports is no reason for anything.
+    files = {"src__app": IMPORTS, "src__lib__web": WEB, "src__lib__unused": "import six, no_such_thing"}
+    folder = LAMBDAS.replace("app.py", "src")
+    code, told = project(folder, **files)
+    assert code == 0, told
+    [line] = [line for line in told.splitlines() if line.startswith("package:")]
+    names = [package.split()[0] for package in line.rpartition(": ")[2].split(", ")]
+    assert "`f`" in line and names == ["jmespath", "python-dateutil", "six", "urllib3"]
+    asked(node)
+    # A deployment package of Lambda's.
+    code = package(**{name.removeprefix("src__"): text for name, text in files.items()})
+    (project.folder / "code.zip").write_bytes(code)
+    code, told = project(LAMBDAS.replace("app.py", "code.zip"))
+    assert code == 0 and "urllib3" in told, told
+    asked(node)
+    # Where they cannot be had.
+    (tmp_path / "empty").mkdir()
+    code, told = project(folder, wheels=tmp_path / "empty", cache="other")
+    assert code != 0 and "urllib3 2" in told and "PIP_FIND_LINKS" in told, told
+    asked(node)
+
+
+def test_what_a_function_brings_is_not_added(node, project, tmp_path):
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    wheel(wheels, "urllib3", "1.0", "what = 'required'")
+    (project.folder / "requirements.txt").write_text("urllib3\n")
+    files = {
+        "src__app": "import six, urllib3, jmespath\ndef handler(event, context):\n    return [six.what, urllib3.what, jmespath.what]",
+        "src__six": "what = 'own'",
+        "src__jmespath": "what = 'own, too'",
+    }
+    code, told = project(MANIFEST.replace("locked", "lambdas").replace("app.py", "src"), wheels=wheels, **files)
+    assert code == 0 and "package:" not in told, told
+    assert Application(node, "lambdas", {}).call("f", b"{}").document == ["own", "required", "own, too"]
+    # And where nothing of it is imported, nothing is asked of pip.
+    code, told = project(LAMBDAS, wheels=tmp_path / "nowhere", cache="other", app="def handler(event, context):\n    return 1\n")
+    assert code == 0 and "package:" not in told, told
+
+
+@pytest.mark.skipif(not WHEELS.exists(), reason="the wheels of the tests are not here: `scripts/setup-debian.sh` brings them")
+def test_who_is_granted_other_services_gets_the_real_boto3(project):
+    grants = "[[function.f.grants.aws]]\nservice = 'sqs'\nactions = ['*']\nresources = ['*']\n"
+    # Whether this node has such services is its configuration's to say.
+    _, told = project(LAMBDAS + grants, app="import boto3\nqueues = boto3.client('sqs')\ndef handler(event, context):\n    return 1\n")
+    assert "package: added to `f`" in told and "boto3 1." in told and "urllib3 2." in told, told
 
 
 ECHO = """
@@ -436,6 +548,37 @@ def test_it_reaches_nothing(node):
     said = app.call("f", json.dumps({"data": str(node.folder.resolve())}).encode()).document
     allowed = {name: result for name, result in said.items() if not result.endswith("Error")}
     assert allowed == {}, allowed
+
+
+def test_who_tries_to_reach_the_network_is_told_that_there_is_none(node):
+    code = """
+import asyncio, socket, ssl, urllib.request
+
+def attempt(what):
+    try:
+        return repr(what())
+    except OSError as error:
+        return f"{type(error).__name__}: {error}"
+
+async def meet():
+    reader, writer = await asyncio.open_connection("127.0.0.1", 1)
+
+def handler(event, context):
+    one, other = socket.socketpair()
+    one.sendall(b"x")
+    return [other.recv(1).decode()], {
+        "name": attempt(lambda: urllib.request.urlopen("http://example.org")),
+        "encrypted": attempt(lambda: urllib.request.urlopen("https://example.org", context=ssl.create_default_context())),
+        "address": attempt(lambda: urllib.request.urlopen("http://192.0.2.1")),
+        "socket": attempt(socket.socket),
+        "resolver": attempt(lambda: socket.gethostbyname("example.org")),
+        "loop": attempt(lambda: asyncio.run(meet())),
+    }
+"""
+    app = node.deploy("python-network", {"f": function(code)})
+    [pair], ways = app.call("f", b"{}").document
+    assert pair == "x"
+    assert [name for name, said in ways.items() if "a function's process has no network" not in said] == [], ways
 
 
 def test_calls_that_no_program_makes_are_its_end(node):

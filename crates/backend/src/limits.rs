@@ -54,8 +54,11 @@ const GRAIN: u64 = 64 << 10;
 const BURST: u64 = 8;
 const LEAST_BURST: u64 = 1 << 20;
 
-/// Links that one sandbox has at once: for each service one, and those that it has not closed yet. Each has a region.
-const MOST_LINKS: usize = 4;
+/// Links that one sandbox has at once: for each of its processes one to each service, and those that it has not closed yet. Each has a region.
+const MOST_LINKS: usize = 16;
+
+/// Of these, with regions as large as the sandbox's memory may be.
+const LARGE_LINKS: usize = 4;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug)]
@@ -160,7 +163,10 @@ impl Shared {
         });
         drop(known);
         let links = sandbox.links.fetch_add(1, Relaxed);
-        let link = SandboxLink(sandbox);
+        let link = SandboxLink {
+            sandbox,
+            is_large: links < LARGE_LINKS,
+        };
         (links < MOST_LINKS).then_some(link)
     }
 
@@ -181,25 +187,33 @@ impl Shared {
 }
 
 /// A sandbox as one of its links has it.
-pub(crate) struct SandboxLink(Arc<Sandbox>);
+pub(crate) struct SandboxLink {
+    sandbox: Arc<Sandbox>,
+    is_large: bool,
+}
 
 impl SandboxLink {
     pub(crate) fn sandbox(&self) -> &Arc<Sandbox> {
-        &self.0
+        &self.sandbox
+    }
+
+    /// Whether its region may be as large as the sandbox's memory. There are few of those; others have the least that does.
+    pub(crate) fn is_large(&self) -> bool {
+        self.is_large
     }
 }
 
 impl Drop for SandboxLink {
     fn drop(&mut self) {
-        self.0.links.fetch_sub(1, Relaxed);
+        self.sandbox.links.fetch_sub(1, Relaxed);
         // It is known until its buckets are full again: another link begins where this one ends.
-        let limits = &self.0.shared.limits;
+        let limits = &self.sandbox.shared.limits;
         let rates = [limits.bandwidth, limits.tenant_bandwidth];
         let Some(longest) = rates.into_iter().flatten().map(refill).max() else {
             return;
         };
         if let Ok(runtime) = Handle::try_current() {
-            let sandbox = self.0.clone();
+            let sandbox = self.sandbox.clone();
             runtime.spawn(async move {
                 sleep(longest).await;
                 drop(sandbox);
@@ -577,7 +591,9 @@ mod tests {
             .map(|_| shared.link(Some(1), None).unwrap())
             .collect();
         assert!(shared.link(Some(1), None).is_none());
-        assert!(shared.link(Some(2), None).is_some());
+        let large = links.iter().filter(|link| link.is_large()).count();
+        assert_eq!(large, LARGE_LINKS);
+        assert!(shared.link(Some(2), None).unwrap().is_large());
         drop(links);
         assert!(shared.link(Some(1), None).is_some());
     }

@@ -33,7 +33,7 @@ const AT_ONCE: usize = 64;
 /// Bytes of a reply whose head waits for its end: as many as come without having been read.
 const SHORT: u64 = CREDIT as u64;
 
-/// Bytes of bulk: as many as the function may have of memory, within these.
+/// Bytes of bulk: as many as the function may have of memory, within these; the least, if the sandbox has links enough.
 const BULK: Range<u64> = 16 << 20..1 << 30;
 
 /// The sandbox broke the rules.
@@ -109,7 +109,12 @@ impl Link {
         caller: Caller,
         memory: u64,
     ) -> io::Result<Self> {
-        let bulk = usize::try_from(memory.clamp(BULK.start, BULK.end)).map_err(io::Error::other)?;
+        let bulk = if sandbox.is_large() {
+            memory.clamp(BULK.start, BULK.end)
+        } else {
+            BULK.start
+        };
+        let bulk = usize::try_from(bulk).map_err(io::Error::other)?;
         let before = HEADER + 2 * SLOTS as usize * size_of::<ring::channel::Message>();
         let region = Region::new(before + bulk)?;
         let end = HostEnd::new(region, SLOTS).map_err(io::Error::other)?;

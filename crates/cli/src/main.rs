@@ -13,6 +13,7 @@ mod client;
 mod codes;
 mod commands;
 mod failure;
+mod image;
 mod output;
 mod package;
 mod plan;

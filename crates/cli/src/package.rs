@@ -2,12 +2,15 @@
 //!
 //! What requirements come to is written down once, with the digest of each file (`requirements.lock`, beside them), and from then on that is
 //! what is installed, or nothing is. What has been installed is kept in the user's cache, so that the next deploy does not do it again.
+//!
+//! What AWS Lambda's own image has beside Python, its functions import without requiring it. Of that a package gets what the function imports and does not bring.
 
-use crate::failure::Failure;
+use crate::{failure::Failure, image};
 use manifest::Function;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     env, fs,
     io::{self, Write as _},
@@ -15,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
-use zip::{CompressionMethod, DateTime, ZipWriter, write::SimpleFileOptions};
+use zip::{CompressionMethod, DateTime, ZipArchive, ZipWriter, write::SimpleFileOptions};
 
 /// The interpreter that packages are made with, unless `MILLPOND_PYTHON` names another one.
 const PYTHON: &str = "python3";
@@ -32,7 +35,8 @@ pub(crate) fn package(folder: &Path, name: &str, function: &Function) -> Result<
     let failed = |what: String| move |error: io::Error| Failure::usage(format!("{what}: {error}"), "");
     if source.extension().is_some_and(|extension| extension == "zip") {
         let reading = format!("cannot read the package of `{name}` at {}", source.display());
-        return fs::read(&source).map_err(failed(reading));
+        let package = fs::read(&source).map_err(failed(reading))?;
+        return completed(name, function, &source, package);
     }
     let about = fs::metadata(&source).map_err(|error| {
         Failure::usage(
@@ -47,6 +51,7 @@ pub(crate) fn package(folder: &Path, name: &str, function: &Function) -> Result<
     } else if let Some(file) = source.file_name().and_then(|file| file.to_str()) {
         files.insert(file.to_owned(), source.clone());
     }
+    let imported = image::imports(function, &image::Place::Files(&files));
     if let Some(requirements) = &function.requirements {
         let installed = install(name, &folder.join(requirements))?;
         let mut all = Files::new();
@@ -55,9 +60,52 @@ pub(crate) fn package(folder: &Path, name: &str, function: &Function) -> Result<
         all.extend(files);
         files = all;
     }
+    if let Some(installed) = added(name, &imported, |module| image::has(files.keys(), module))? {
+        let mut all = Files::new();
+        collect(&installed, "", &mut all).map_err(collecting())?;
+        all.extend(files);
+        files = all;
+    }
     let compiled = tempfile::tempdir().map_err(collecting())?;
     compile(&mut files, compiled.path()).map_err(collecting())?;
     zipped(&files).map_err(failed(format!("cannot make the package of `{name}`")))
+}
+
+/// A package of Lambda's: as it is, unless the function imports what Lambda's image has.
+fn completed(name: &str, function: &Function, source: &Path, package: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    let imported = image::imports(function, &image::Place::Archive(source));
+    // What is no ZIP file the node refuses.
+    let Some(there) = listed(&package) else {
+        return Ok(package);
+    };
+    let Some(installed) = added(name, &imported, |module| image::has(&there, module))? else {
+        return Ok(package);
+    };
+    let complete = || -> io::Result<Vec<u8>> {
+        let mut files = Files::new();
+        collect(&installed, "", &mut files)?;
+        let compiled = tempfile::tempdir()?;
+        compile(&mut files, compiled.path())?;
+        let mut writer = ZipWriter::new_append(io::Cursor::new(package)).map_err(io::Error::other)?;
+        write(&mut writer, &files)?;
+        Ok(writer.finish().map_err(io::Error::other)?.into_inner())
+    };
+    complete().map_err(|error| {
+        Failure::usage(
+            format!(
+                "cannot add to the package of `{name}` at {}: {error}",
+                source.display()
+            ),
+            "",
+        )
+    })
+}
+
+/// The names of a ZIP file's files; `None` if it is none.
+fn listed(package: &[u8]) -> Option<Vec<String>> {
+    let archive = ZipArchive::new(io::Cursor::new(package)).ok()?;
+    let names = archive.file_names().flatten();
+    Some(names.map(Cow::into_owned).collect())
 }
 
 /// All files of a folder but hidden ones and bytecode.
@@ -139,6 +187,11 @@ print(sys.implementation.cache_tag)
 /// Equal files make equal packages.
 fn zipped(files: &Files) -> io::Result<Vec<u8>> {
     let mut writer = ZipWriter::new(io::Cursor::new(Vec::new()));
+    write(&mut writer, files)?;
+    Ok(writer.finish().map_err(io::Error::other)?.into_inner())
+}
+
+fn write(writer: &mut ZipWriter<io::Cursor<Vec<u8>>>, files: &Files) -> io::Result<()> {
     for (name, path) in files {
         let runs = fs::metadata(path)?.permissions().mode() & 0o111 != 0;
         let options = SimpleFileOptions::default()
@@ -148,12 +201,35 @@ fn zipped(files: &Files) -> io::Result<Vec<u8>> {
         writer
             .start_file(name.as_str(), options)
             .map_err(io::Error::other)?;
-        io::copy(&mut fs::File::open(path)?, &mut writer)?;
+        io::copy(&mut fs::File::open(path)?, writer)?;
     }
-    Ok(writer.finish().map_err(io::Error::other)?.into_inner())
+    Ok(())
 }
 
-fn python() -> PathBuf {
+/// The folder into which what these modules take of Lambda's image has been installed, if any of it is not there.
+fn added(
+    name: &str,
+    modules: &[String],
+    is_there: impl Fn(&str) -> bool,
+) -> Result<Option<PathBuf>, Failure> {
+    let packages = image::packages(modules, is_there);
+    if packages.is_empty() {
+        return Ok(None);
+    }
+    let locked: String = packages.iter().map(|package| package.line()).collect();
+    let named: Vec<_> = packages.iter().map(|package| package.named()).collect();
+    let named = named.join(", ");
+    eprintln!("package: added to `{name}`, which needs it as on AWS Lambda and does not bring it: {named}");
+    let failed = |error: io::Error| Failure::local(format!("cannot write a list for pip: {error}"), "");
+    let mut list = tempfile::NamedTempFile::new().map_err(failed)?;
+    list.write_all(locked.as_bytes()).map_err(failed)?;
+    let what = format!("{named}, which `{name}` needs and AWS Lambda's image has");
+    let hint = "let pip reach a package index, or name a folder that has these files by PIP_NO_INDEX=1 and \
+                PIP_FIND_LINKS=FOLDER; or bring the modules with the function's own files, or by its `requirements`";
+    installed(&locked, list.path(), &what, hint).map(Some)
+}
+
+pub(crate) fn python() -> PathBuf {
     env::var_os("MILLPOND_PYTHON").map_or_else(|| PYTHON.into(), PathBuf::from)
 }
 
@@ -184,6 +260,11 @@ fn install(name: &str, requirements: &Path) -> Result<PathBuf, Failure> {
             locked
         }
     };
+    installed(&locked, &lock, &format!("the requirements of `{name}`"), "")
+}
+
+/// The folder into which all that is locked has been installed, from the file in which it stands.
+fn installed(locked: &str, lock: &Path, what: &str, hint: &str) -> Result<PathBuf, Failure> {
     let cache = cache().join(&hex(&Sha256::digest(locked.as_bytes()))[..32]);
     if cache.is_dir() {
         return Ok(cache);
@@ -206,8 +287,8 @@ fn install(name: &str, requirements: &Path) -> Result<PathBuf, Failure> {
         "--target",
     ];
     let mut pip = pip("install");
-    pip.args(arguments).arg(&new).arg("--requirement").arg(&lock);
-    run(name, &mut pip)?;
+    pip.args(arguments).arg(&new).arg("--requirement").arg(lock);
+    run(&mut pip, what, hint)?;
     match fs::rename(&new, &cache) {
         // Somebody else was faster, with the same.
         Err(_) if cache.is_dir() => {
@@ -253,7 +334,11 @@ fn resolve(name: &str, requirements: &Path) -> Result<String, Failure> {
         "-",
         "--requirement",
     ]);
-    let report = run(name, pip.arg(requirements))?;
+    let report = run(
+        pip.arg(requirements),
+        &format!("the requirements of `{name}`"),
+        "",
+    )?;
     let report: Report = serde_json::from_slice(&report).map_err(|error| {
         Failure::local(
             format!("pip's report of the requirements of `{name}` is none: {error}"),
@@ -287,12 +372,12 @@ fn pip(verb: &str) -> Command {
     pip
 }
 
-fn run(name: &str, command: &mut Command) -> Result<Vec<u8>, Failure> {
+fn run(command: &mut Command, what: &str, hint: &str) -> Result<Vec<u8>, Failure> {
     let said = command.stdin(Stdio::null()).output();
     let said = said.map_err(|error| {
         Failure::local(
             format!(
-                "cannot install the requirements of `{name}`: {} cannot be started: {error}",
+                "cannot install {what}: {} cannot be started: {error}",
                 python().display()
             ),
             "install Python 3.11 or later with pip, or name it with MILLPOND_PYTHON",
@@ -302,10 +387,7 @@ fn run(name: &str, command: &mut Command) -> Result<Vec<u8>, Failure> {
         return Ok(said.stdout);
     }
     let reason = String::from_utf8_lossy(&said.stderr).trim().to_owned();
-    Err(Failure::usage(
-        format!("cannot install the requirements of `{name}`: {reason}"),
-        "",
-    ))
+    Err(Failure::usage(format!("cannot install {what}: {reason}"), hint))
 }
 
 fn cache() -> PathBuf {
@@ -339,7 +421,7 @@ mod tests {
     }
 
     fn names(package: Vec<u8>) -> Vec<String> {
-        let package = zip::ZipArchive::new(io::Cursor::new(package)).unwrap();
+        let package = ZipArchive::new(io::Cursor::new(package)).unwrap();
         let mut names: Vec<_> = package
             .file_names()
             .map(|name| name.unwrap().into_owned())
@@ -383,6 +465,24 @@ mod tests {
         assert!(
             !compiled("lib/__pycache__/broken.") && !compiled("lib/__pycache__/old"),
             "{names:?}"
+        );
+    }
+
+    #[test]
+    fn a_zip_file_is_a_package_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("app.py"), "import json").unwrap();
+        let packed = package(folder.path(), "f", &function("app.py")).unwrap();
+        fs::write(folder.path().join("code.zip"), &packed).unwrap();
+        assert_eq!(
+            package(folder.path(), "f", &function("code.zip")).unwrap(),
+            packed
+        );
+        // Not a ZIP file: the node says so.
+        fs::write(folder.path().join("none.zip"), "none").unwrap();
+        assert_eq!(
+            package(folder.path(), "f", &function("none.zip")).unwrap(),
+            b"none"
         );
     }
 

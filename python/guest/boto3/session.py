@@ -2,7 +2,7 @@
 
 import os
 
-from botocore.client import SERVICES
+from botocore.client import SERVICES, Events
 from botocore.config import Config  # noqa: F401
 
 
@@ -32,6 +32,15 @@ class Session:
 
     def get_credentials(self):
         """None: they do not come into the sandbox."""
+
+    @property
+    def events(self):
+        """Where hooks are registered."""
+        return Events()
+
+    def get_partition_for_region(self, region_name):
+        """Which of AWS's partitions a region is of, by its name."""
+        return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(region_name.rsplit("-", 2)[0], "aws")
 
     def get_available_services(self):
         return list(SERVICES)

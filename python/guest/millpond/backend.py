@@ -134,36 +134,57 @@ def _heard(ask, *arguments):
 
 
 _NONE = (None, False)
+_NOWHERE = (
+    "no service is reached from here: neither between an import and a request, nor from a program that a function has started, nor from a process that is"
+    " left of an earlier request, nor after one has ended while it asked for a link"
+)
 
 
 class _Links:
-    """The links of this process, by their services. Each is made when it is first wanted, and anew when the backend was."""
+    """The links of this process, by their services. Each is made when it is first wanted, and anew when the backend was.
+
+    Processes that the function forks make their own, and ask for them on the same socket, each in its turn. Shortly before a request or an import is over,
+    nobody asks any more: what comes next on the socket is not for who has asked too late.
+    """
 
     def __init__(self):
         # The links, with whether each may be kept for further requests.
         self._socket, self._known, self._process = None, {}, os.getpid()
         self._lock = _thread.allocate_lock()
+        # Among processes, once there are several.
+        self._turns = None
+        # Whether there may be an answer to come that nobody waits for.
+        self._is_owed = False
 
     def begin(self, socket, keeps):
-        known = self._known
         self.end(keeps)
-        self._known = {service: link for service, link in known.items() if keeps and link[1]}
-        self._socket = socket
+        with self._lock:
+            self._socket, self._is_owed = socket, False
 
     def end(self, keeps=False):
-        for link, lasts in self._known.values():
-            if not (keeps and lasts):
-                link.close()
-        self.__init__()
+        is_silent = self.settle()
+        with self._lock:
+            known, self._known = self._known, {}
+            for service, (link, lasts) in known.items():
+                if keeps and lasts:
+                    self._known[service] = link, lasts
+                else:
+                    link.close()
+        return is_silent
+
+    def settle(self):
+        with self._lock:
+            turns, self._socket, self._turns = self._turns, None, None
+            if turns and not turns.close():
+                self._is_owed = True
+            return not self._is_owed
 
     def get(self, service):
         link, _ = self._known.get(service, _NONE)
         if link is not None and not link.is_gone:
             return link
-        if self._socket is None:
-            raise Failed("unavailable", "there are no services between a module's import and a request")
         if self._process != os.getpid():
-            raise Failed("unavailable", "there are no services in a process that the function has forked: call them in its first one")
+            raise Failed("unavailable", "there are no services in a process that was forked past Python")
         with self._lock:
             link, _ = self._known.get(service, _NONE)
             if link is None or link.is_gone:
@@ -171,17 +192,49 @@ class _Links:
             return link
 
     def _made(self, service):
+        if self._socket is None or self._is_owed:
+            raise Failed("unavailable", _NOWHERE)
+        if self._turns and not self._turns.take():
+            raise Failed("unavailable", _NOWHERE)
+        self._is_owed = True
         try:
             self._socket.send(b"c" + service.encode())
             packet, descriptors = receive(self._socket, 4096, _socket.CMSG_SPACE(4))
-            if not descriptors:
-                raise Failed(*packet[1:].decode().split(" ", 1))
+            self._is_owed = False
+        except OSError as error:
+            raise Failed("unavailable", f"no link to the backend: {error}") from None
+        finally:
+            if self._turns:
+                self._turns.give(not self._is_owed)
+        if packet[:1] == b"n":
+            raise Failed(*packet[1:].decode().split(" ", 1))
+        if not descriptors:
+            raise Failed("unavailable", "no descriptor is left for a link to the backend")
+        try:
             return native.Link(descriptors[0]), packet == b"k"
         except OSError as error:
             raise Failed("unavailable", f"no link to the backend: {error}") from None
 
+    def before_fork(self):
+        # Whoever asks has had its answer by then.
+        self._lock.acquire()
+        if self._socket is not None and self._turns is None:
+            from millpond.turns import Turns
+
+            self._turns = Turns()
+
+    def after_fork(self):
+        self._lock.release()
+
+    def in_fork(self):
+        # Links are of the process that has made them.
+        self._known, self._process, self._lock = {}, os.getpid(), _thread.allocate_lock()
+        if self._turns is None:
+            self._socket = None
+
 
 _links = _Links()
+os.register_at_fork(before=_links.before_fork, after_in_parent=_links.after_fork, after_in_child=_links.in_fork)
 
 
 def reach(socket, keeps=False):
@@ -190,6 +243,12 @@ def reach(socket, keeps=False):
     _links.begin(socket, keeps)
 
 
+def settle():
+    """Has no more links be asked for, in this process and in its forks, until there is another socket to `reach` them by: whether nothing will come on
+    this one that was asked for before."""
+    return _links.settle()
+
+
 def leave():
-    """Ends all links."""
-    _links.end()
+    """Ends all links. Says what `settle` does."""
+    return _links.end()

@@ -44,9 +44,13 @@ def serve(socket, handler, log, is_fork):
     except BaseException as error:  # There is nobody to tell but the log.
         sys.stderr.write(f"the runtime failed: {error!r}\n")
     finally:
-        _flush()
-        # Nothing that the function has registered for an exit runs in Lambda either.
-        os._exit(status & 0xFF)
+        leave(status)
+
+
+def leave(status):
+    """Ends this process. Nothing that the function has registered for an exit runs in Lambda either."""
+    _flush()
+    os._exit(status & 0xFF)
 
 
 def _rehearse():
@@ -81,7 +85,13 @@ def _serve(socket, handler, log):
 
 
 def _heard(socket):
-    return receive(socket, 192 << 10, _socket.CMSG_SPACE(4 * _DESCRIPTORS))
+    while True:
+        packet, descriptors = receive(socket, 192 << 10, _socket.CMSG_SPACE(4 * _DESCRIPTORS))
+        if not packet or packet[:1] in b"01":
+            return packet, descriptors
+        # A link for a process that has ended before it came.
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _serve_one(answer, handler, packet, descriptors):
@@ -105,28 +115,40 @@ def _serve_one(answer, handler, packet, descriptors):
     client = about.get("client_context")
     client = client and handlers.ClientContext.read(client)
     context = handlers.Context(about["aws_request_id"], about["deadline"], about["invoked_function_arn"], client)
+    process = os.getpid()
     try:
         try:
             event = handlers.event_of(event)
         except ValueError as error:
             _say(answer, b"B", f"its body is not JSON: {error}".encode())
             return
-        _answer(answer, handler.call(event, context))
+        _answer(answer, handler.call(event, context), process)
     except handlers.Failed as failure:
         document = {**failure.document, "requestId": about["aws_request_id"]}
         _tell(document)
+        _end_fork(process, 1)
         _say(answer, b"E", json.dumps(document).encode())
 
 
-def _answer(answer, result):
+def _end_fork(process, status=0):
+    """Whoever comes here is to answer. A process that the function has forked and let go on has done what it was for."""
+    if os.getpid() != process:
+        leave(status)
+
+
+def _answer(answer, result, process):
     """Sends what the handler returned: what can be gone through piece by piece goes to the client so."""
+    _end_fork(process)
     if hasattr(result, "__next__") or hasattr(result, "__anext__"):
         answer.send(b"s")
         for piece in _pieces(result):
+            _end_fork(process)
             piece = piece.encode() if isinstance(piece, str) else bytes(piece)
             for begin in range(0, len(piece), _PIECE):
                 answer.send(b"a" + piece[begin : begin + _PIECE])
+        _end_fork(process)
         _flush()
+        backend.settle()
         answer.send(b"A")
     else:
         _say(answer, b"A", handlers.encoded(result))
@@ -160,6 +182,7 @@ async def _next(result):
 def _say(answer, kind, document):
     """Sends `document`, of which the last packet says what it is."""
     _flush()
+    backend.settle()
     cut = max(len(document) - 1, 0) // _PIECE * _PIECE
     for begin in range(0, cut, _PIECE):
         answer.send(b"a" + document[begin : begin + _PIECE])

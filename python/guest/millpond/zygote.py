@@ -13,7 +13,7 @@ import sys
 
 import _socket
 
-from millpond import backend, native, request
+from millpond import backend, native, network, request
 from millpond.handler import Handler, installed_logging
 
 CONTROL = 3
@@ -25,10 +25,16 @@ def main():
     os.environ.pop("LD_BIND_NOW", None)
     os.chdir(os.environ["LAMBDA_TASK_ROOT"])
     installed_logging()
+    network.tell()
     backend.reach(control)
+    process = os.getpid()
     handler = Handler(os.environ["_HANDLER"])
+    if os.getpid() != process:
+        # A fork of the function's, which has imported to the end.
+        request.leave(0)
     # A fork shares nothing with another one.
-    backend.leave()
+    if not backend.leave():
+        sys.exit("a process that the import has forked ended while it asked for a service")
     log = _log_of_import()
     # What is there now is nobody's garbage, and a collection in a fork would only copy its pages.
     gc.collect()
