@@ -80,6 +80,8 @@ impl Attach {
         let bytes = |text: &String| text.clone().into();
         Caller {
             sandbox: self.sandbox,
+            // Whose link it is, the sandbox knows.
+            process: 0,
             traceparent: self.trace.as_ref().map(|(parent, _)| bytes(parent)),
             tracestate: self
                 .trace

@@ -83,6 +83,8 @@ pub struct Call {
 pub struct Caller {
     /// The sandbox, by a number that no other of the node ever has; what one of them has without a number it shares with no other.
     pub sandbox: Option<u64>,
+    /// Which of its processes, by what it says itself: 0 is the first, others are those that it has forked.
+    pub process: u32,
     /// Its `traceparent`, if it has one.
     pub traceparent: Option<Bytes>,
     /// The `tracestate` that goes with it.
@@ -108,6 +110,7 @@ impl Caller {
         let field = |name| head.header(name).map(Bytes::copy_from_slice);
         Self {
             sandbox: None,
+            process: 0,
             traceparent: field("traceparent"),
             tracestate: field("tracestate"),
             request: head.until.map(|until| Standing {

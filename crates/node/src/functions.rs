@@ -46,6 +46,9 @@ const DEEPEST: u8 = 16;
 /// Bytes of all payloads that are under way from function to function. Beyond that, callers are told to try again.
 const PAYLOADS: usize = 256 << 20;
 
+/// Links of one request's forks at once.
+const MOST_FORKS: usize = 8;
+
 /// Bytes of memory of one link. A payload fits into the caller's half.
 const LINK: u64 = 16 << 20;
 const _: () = assert!(lambda::MAX_PAYLOAD < LINK / 2);
@@ -81,8 +84,8 @@ pub(crate) struct Functions(Arc<Shared>);
 struct Shared {
     runtime: Handle,
     ways: OnceLock<Ways>,
-    /// Each request has one link: its sandbox's, by whose end the earlier one is known to be given up.
-    links: Mutex<HashMap<RequestId, (u64, AbortHandle)>>,
+    /// Each process of a request has one link, by whose end the earlier one is known to be given up.
+    links: Mutex<HashMap<(RequestId, u32), (u64, AbortHandle)>>,
     most_links: usize,
     hosts: Links,
     payloads: Arc<Semaphore>,
@@ -182,22 +185,23 @@ impl Session for FunctionsSession {
         let (session, caller, shared) = (self.clone(), caller.clone(), self.shared.clone());
         let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
         let mut links = self.shared.links.lock();
-        if links.len() >= self.shared.most_links && !links.contains_key(&standing.id) {
-            return Err(CallError::Busy);
+        let key = (standing.id, caller.process);
+        if !links.contains_key(&key) {
+            let is_forks = |(id, process): &&(RequestId, u32)| *id == standing.id && *process != 0;
+            let has_enough = || caller.process != 0 && links.keys().filter(is_forks).count() >= MOST_FORKS;
+            if links.len() >= self.shared.most_links || has_enough() {
+                return Err(CallError::Busy);
+            }
         }
         let task = self.shared.runtime.spawn(async move {
             let (function, links) = (session.function.clone(), shared.hosts.clone());
-            let _listed = Listed {
-                id: standing.id,
-                number,
-                shared,
-            };
+            let _listed = Listed { key, number, shared };
             let bell = host.into_inner();
             links
                 .serve(bell, Arc::new(session), caller, LINK, &function)
                 .await;
         });
-        if let Some((_, earlier)) = links.insert(standing.id, (number, task.abort_handle())) {
+        if let Some((_, earlier)) = links.insert(key, (number, task.abort_handle())) {
             earlier.abort();
         }
         Ok(Attachment {
@@ -213,7 +217,7 @@ const IMPORT: &str = "a module's import to invoke functions";
 
 /// Takes a link off the list when it ends.
 struct Listed {
-    id: RequestId,
+    key: (RequestId, u32),
     number: u64,
     shared: Arc<Shared>,
 }
@@ -222,10 +226,10 @@ impl Drop for Listed {
     fn drop(&mut self) {
         let mut links = self.shared.links.lock();
         if links
-            .get(&self.id)
+            .get(&self.key)
             .is_some_and(|(number, _)| *number == self.number)
         {
-            links.remove(&self.id);
+            links.remove(&self.key);
         }
     }
 }

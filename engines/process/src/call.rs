@@ -615,12 +615,21 @@ impl Drop for Call {
     }
 }
 
-/// A link to a service for a process of a function's; or why there is none: a kind of failure, and in words.
+/// A link to a service for a process of a function's; or why there is none: a kind of failure, and in words. What is asked for is the service's name, and behind
+/// a blank the process's number, if the function has forked it.
 pub(crate) fn link(
     services: Option<&Arc<Services>>,
-    service: &str,
+    wanted: &str,
     caller: &Caller,
 ) -> Result<Attachment, String> {
+    let (service, process) = wanted.split_once(' ').unwrap_or((wanted, "0"));
+    let process = process
+        .parse::<u32>()
+        .map_err(|_| format!("denied {process} is no number of a process"))?;
+    let caller = &Caller {
+        process,
+        ..caller.clone()
+    };
     let session = services.and_then(|services| services.get(service));
     let session =
         session.ok_or_else(|| format!("denied the manifest grants nothing of the service {service}"))?;

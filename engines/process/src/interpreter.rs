@@ -43,7 +43,7 @@ const CONTROL: i32 = 3;
 const READY: &[u8] = b"r";
 const FORK: &[u8] = b"f";
 const SERVE: &[u8] = b"s";
-/// With the name of a service behind it. The answer begins with the same, or with `n`.
+/// With the name of a service behind it, and the number of the process if it is a fork. The answer begins with the same, or with `n`.
 const LINK: u8 = b'c';
 
 /// Links that an import may ask for.

@@ -151,15 +151,15 @@ class _Links:
         # The links, with whether each may be kept for further requests.
         self._socket, self._known, self._process = None, {}, os.getpid()
         self._lock = _thread.allocate_lock()
-        # Among processes, once there are several.
-        self._turns = None
+        # Among processes, once there are several; and which this one is, if it is not the first.
+        self._turns, self._number = None, b""
         # Whether there may be an answer to come that nobody waits for.
         self._is_owed = False
 
     def begin(self, socket, keeps):
         self.end(keeps)
         with self._lock:
-            self._socket, self._is_owed = socket, False
+            self._socket, self._is_owed, self._number = socket, False, b""
 
     def end(self, keeps=False):
         is_silent = self.settle()
@@ -198,7 +198,7 @@ class _Links:
             raise Failed("unavailable", _NOWHERE)
         self._is_owed = True
         try:
-            self._socket.send(b"c" + service.encode())
+            self._socket.send(b"c" + service.encode() + self._number)
             packet, descriptors = receive(self._socket, 4096, _socket.CMSG_SPACE(4))
             self._is_owed = False
         except OSError as error:
@@ -231,6 +231,8 @@ class _Links:
         self._known, self._process, self._lock = {}, os.getpid(), _thread.allocate_lock()
         if self._turns is None:
             self._socket = None
+        else:
+            self._number = b" %d" % self._process
 
 
 _links = _Links()
@@ -238,7 +240,7 @@ os.register_at_fork(before=_links.before_fork, after_in_parent=_links.after_fork
 
 
 def reach(socket, keeps=False):
-    """Has links be asked for on `socket`: `c` and a service's name; what comes is `c` or `k` with the link's socket, or `n` and why there is none: a kind
+    """Has links be asked for on `socket`: `c` and a service's name, in a fork with a blank and its process's number; what comes is `c` or `k` with the link's socket, or `n` and why there is none: a kind
     of failure, a blank, and in words. Those before it end, but for those that came with `k` if it `keeps` them."""
     _links.begin(socket, keeps)
 

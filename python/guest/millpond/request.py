@@ -12,7 +12,7 @@ What it says on `answer` are packets whose first byte says what they are:
 - `s`: before any piece: it is an answer in pieces, each to go to the client at once;
 - `E`: the function failed: Lambda's JSON;
 - `B`: the request is not what the function takes: why;
-- `c`: a link to the service of this name is wanted; what comes of that, `millpond.backend` says.
+- `c`: a link to the service of this name is wanted, by a fork if there is a blank and its number behind it; what comes of that, `millpond.backend` says.
 """
 
 import json
