@@ -161,6 +161,14 @@ impl Link {
     }
 }
 
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.berth.is_broken() {
+            let _ = self.stream.get_ref().tcp().set_zero_linger();
+        }
+    }
+}
+
 impl Connection for Link {
     fn connected(&self) -> Connected {
         Connected::new()

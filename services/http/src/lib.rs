@@ -390,7 +390,10 @@ impl http_body::Body for Outgoing {
             Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Body::Stream(stream) => match std::task::ready!(stream.poll_next(context.waker())) {
                 Ok(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
-                Err(error) => Poll::Ready(Some(Err(error))),
+                Err(error) => {
+                    self.upload.break_off();
+                    Poll::Ready(Some(Err(error)))
+                }
                 Ok(None) => {
                     let trailers = stream.trailers();
                     if !trailers.is_empty() {

@@ -2,7 +2,8 @@
 //!
 //! hyper sends what it has taken of a request's body before it closes a connection, whoever has given the call up meanwhile: a socket, and what lies in it,
 //! would stay for as long as the other side likes. So the connection under hyper knows which upload is on it, and whether somebody waits for what comes of
-//! that one; if nobody does, what cannot be written is an error.
+//! that one; if nobody does, what cannot be written is an error. Where the body itself breaks off, hyper closes the connection at once, and the kernel would go on
+//! sending what it has: it is reset.
 //!
 //! ```text
 //!   Waiting ──── given up, or left ────▶ Upload ◀──── how long may it be stuck? ──── Berth of the connection
@@ -29,6 +30,8 @@ struct State {
     allowed: Option<Duration>,
     /// Of the connection that it is stuck on.
     waker: Option<Waker>,
+    /// There is no more of it, and it is not whole.
+    is_broken: bool,
 }
 
 /// Whoever waits for a reply holds this. Dropping it gives up what has not been sent by then.
@@ -60,6 +63,11 @@ impl Drop for Waiting {
 }
 
 impl Upload {
+    /// What is still to come of it never will.
+    pub(crate) fn break_off(&self) {
+        lock(&self.0).is_broken = true;
+    }
+
     /// What was said first holds.
     fn allow(&self, stuck: Duration) {
         let mut state = lock(&self.0);
@@ -75,6 +83,13 @@ impl Upload {
 impl Berth {
     pub(crate) fn put(&self, upload: &Upload) {
         *lock(&self.0) = Some(upload.clone());
+    }
+
+    /// Whether the upload that is here has broken off: then what was sent of it is of no use.
+    pub(crate) fn is_broken(&self) -> bool {
+        lock(&self.0)
+            .as_ref()
+            .is_some_and(|upload| lock(&upload.0).is_broken)
     }
 
     /// How long the upload that is here may be stuck, once nobody waits for its reply. The waker is woken then.
@@ -136,5 +151,9 @@ mod tests {
         assert_eq!(berth.poll_allowed(&context), Poll::Ready(Duration::ZERO));
         berth.put(&first);
         assert_eq!(berth.poll_allowed(&context), Poll::Ready(GRACE));
+        second.break_off();
+        assert!(!berth.is_broken());
+        berth.put(&second);
+        assert!(berth.is_broken());
     }
 }
