@@ -629,6 +629,12 @@ fn a_tenants_manifest_grants_what_the_operator_permits_and_no_more() {
         assert!(problem.hint.contains("[[tenant.acme."), "{}", problem.hint);
         assert!(node.registry().snapshot().applications.is_empty());
     }
+    // Nor does code run with it that is not deployed.
+    let code = BTreeMap::from([(name("resize"), digest(b"one"))]);
+    for (text, _) in &refused {
+        let once = node.registry().once(Some(&name("acme")), &manifest(text), &code);
+        assert_eq!(once.unwrap_err().problem().code, "not-permitted");
+    }
     let nothing = deploy_of(
         Some("rival"),
         node.registry(),
