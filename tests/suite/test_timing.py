@@ -84,7 +84,7 @@ def test_the_phases_of_a_request_that_waited_add_up(node):
     for _ in range(5):
         with node.wire() as first, node.wire() as second:
             # For longer than all of the metrics take to be read.
-                first.send(get(app.path("sleep", "?ms=1000")))
+            first.send(get(app.path("sleep", "?ms=1000")))
             eventually(lambda: node.metrics()['millpond_parked{core="0"}'] >= 1, "the first sleeps")
             begun = time.perf_counter()
             second.send(get(app.path("sleep", "?ms=100")))
