@@ -4,6 +4,7 @@ import faulthandler
 import signal
 import pytest
 from harness import GENERATOR, GUESTS, MILLPOND, PROCESSORS, Node
+from objects import S3Server
 
 # How long a test may take before it fails, in seconds; `@pytest.mark.limit(n)` says otherwise.
 LIMIT = 120
@@ -108,3 +109,13 @@ def suite(node):
         "png": ("echo", {"content_type": "image/png"}),
         "told": ("env", {"arguments": ["--fast", "two words"], "env": {"LEVEL": "3"}}),
     })
+
+
+@pytest.fixture
+def s3(tmp_path):
+    """An S3 server with two buckets."""
+    server = S3Server(tmp_path / "s3").start()
+    for bucket in ("pond", "sea"):
+        server.client().create_bucket(Bucket=bucket)
+    yield server
+    server.stop()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from harness import Node, cli, eventually
-from objects import S3Server, granted
+from objects import granted
 from test_calls import everything
 from test_embedded import EMBEDDED, NOTE
 from test_embedded import client as embedded_client
@@ -55,15 +55,6 @@ def log(node):
 def withheld(node, words):
     """What the node's log says of versions and triggers that go without, in words."""
     return [line for line in map(json.dumps, log(node)) if "permitted" in line and all(word in line for word in words)]
-
-
-@pytest.fixture
-def s3(tmp_path):
-    server = S3Server(tmp_path / "s3").start()
-    for bucket in ("pond", "sea"):
-        server.client().create_bucket(Bucket=bucket)
-    yield server
-    server.stop()
 
 
 @pytest.fixture

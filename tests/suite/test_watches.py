@@ -6,21 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness import eventually
-from objects import S3Server, granted
+from objects import granted
 from test_calls import everything
 from test_embedded import NOTE
 from test_objects import objects
 
 POLL = {"poll": "100ms"}
-
-
-@pytest.fixture
-def s3(tmp_path):
-    server = S3Server(tmp_path / "s3").start()
-    for bucket in ("pond", "sea"):
-        server.client().create_bucket(Bucket=bucket)
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ pub(crate) fn imports(function: &Function, place: &Place<'_>) -> Vec<String> {
         archive,
     };
     // Without a Python there is no package but one that is there already; and what is none, the node says.
-    let said = ask(&asked).unwrap_or_default();
+    let said = run(PROGRAM, &asked).unwrap_or_default();
     let mut modules: Vec<_> = said.lines().map(str::to_owned).collect();
     if !function.grants.aws.is_empty() {
         modules.push(BOTO3.to_owned());
@@ -139,15 +139,16 @@ pub(crate) fn imports(function: &Function, place: &Place<'_>) -> Vec<String> {
     modules
 }
 
-fn ask(asked: &Asked<'_>) -> io::Result<String> {
+/// What a program in Python prints that is given this, in JSON.
+pub(crate) fn run(program: &str, given: &impl Serialize) -> io::Result<String> {
     let mut child = Command::new(python())
-        .args(["-I", "-S", "-c", PROGRAM])
+        .args(["-I", "-S", "-c", program])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        input.write_all(&serde_json::to_vec(asked)?)?;
+        input.write_all(&serde_json::to_vec(given)?)?;
     }
     let said = child.wait_with_output()?;
     Ok(String::from_utf8_lossy(&said.stdout).into_owned())

@@ -156,17 +156,7 @@ print(sys.implementation.cache_tag)
         .iter()
         .map(|(source, name, target, _)| (source, name, target))
         .collect();
-    let mut child = Command::new(python())
-        .args(["-I", "-S", "-c", PROGRAM])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(&serde_json::to_vec(&list)?)?;
-    }
-    let said = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let said = image::run(PROGRAM, &list)?;
     let Some(tag) = said.lines().last().filter(|_| said.lines().count() > 0) else {
         return Ok(());
     };
