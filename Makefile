@@ -16,6 +16,8 @@ LONG      := --config 'target."cfg(unix)".runner = ["timeout", "--kill-after=10"
 ARM       := aarch64-unknown-linux-gnu
 EMULATOR  := "timeout", "--kill-after=10", "3600", "qemu-aarch64", "-R", "512G", "-L", "/usr/aarch64-linux-gnu"
 ON_ARM    := --target $(ARM) --config 'target.$(ARM).linker = "aarch64-linux-gnu-gcc"' --config 'target.$(ARM).runner = [$(EMULATOR)]'
+# Most tests wait most of their time, so two run side by side; then those that need the machine for themselves.
+SUITE     := $(WATCHDOG) 1800 $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/suite
 # The Rust examples are guests: a workspace of their own, with a lock file of their own.
 EXAMPLES  := --locked --release --workspace --manifest-path examples/Cargo.toml --target-dir build/examples-target
 
@@ -52,7 +54,8 @@ test: build build/tools/bin/versitygw ## Run all tests: unit, property, conforma
 	cargo test --locked --release --manifest-path sdk/rust/Cargo.toml --lib --target-dir build/examples-target $(RUNNER)
 	$(WATCHDOG) 300 $(MAKE) --no-print-directory -C examples check
 	$(WATCHDOG) 300 python3 scripts/demo.py
-	$(WATCHDOG) 2700 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
+	$(SUITE) -n 2 --dist loadfile -m 'not alone'
+	$(SUITE) -m alone
 	$(WATCHDOG) 120 bench/instructions/run --check
 	$(XTASK) floors
 
@@ -66,7 +69,7 @@ test-long: build build/tools/bin/versitygw build/tools/bin/cargo-deny ## The tes
 	MILLPOND_TEST_LONG=1 cargo test --release --workspace $(LONG)
 	fuzz/run 300
 	$(MAKE) --no-print-directory test-arm
-	MILLPOND_TEST_LONG=1 $(WATCHDOG) 9000 $(PYTHON) -m pytest -q -p no:cacheprovider tests/suite
+	MILLPOND_TEST_LONG=1 $(WATCHDOG) 9000 $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/suite
 
 lint: build ## Check the format, clippy's word, the floors, and that generated files are fresh
 	cargo fmt --all --check

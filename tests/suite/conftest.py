@@ -14,6 +14,7 @@ running = []
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "limit(seconds): how long the test may take before it fails")
+    config.addinivalue_line("markers", "alone: it fills the machine, and no other test may run beside it")
     missing = [path for path in (MILLPOND, GENERATOR, GUESTS / "ping.wasm") if not path.exists()]
     if missing:
         raise pytest.UsageError(f"{', '.join(map(str, missing))} missing: run `make build`")

@@ -27,8 +27,10 @@ ROOT = Path(__file__).resolve().parents[2]
 MILLPOND = Path(os.environ.get("MILLPOND_BINARY", ROOT / "target" / "release" / "millpond"))
 GENERATOR = ROOT / "target" / "release" / "millpond-bench"
 GUESTS = ROOT / "build" / "guests"
-# The processors that this process, and so a node, may use.
+# The processors that this process, and so a node, may use. Of two that run tests side by side, each begins with another one.
 PROCESSORS = sorted(os.sched_getaffinity(0))
+_first = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % len(PROCESSORS)
+PROCESSORS = PROCESSORS[_first:] + PROCESSORS[:_first]
 LONG = bool(os.environ.get("MILLPOND_TEST_LONG"))
 # A bound for what must end at all, on a machine that others use too. No test measures by it.
 PATIENCE = 60

@@ -8,6 +8,8 @@ import time
 import pytest
 from harness import GENERATOR, LONG, PROCESSORS, Swarm, get
 
+pytestmark = pytest.mark.alone
+
 SECONDS = 180 if LONG else 30
 
 

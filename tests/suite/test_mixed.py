@@ -21,6 +21,8 @@ from pathlib import Path
 import pytest
 from harness import LONG, PATIENCE, PROCESSORS, eventually, get, guest
 
+pytestmark = pytest.mark.alone
+
 SECONDS = int(os.environ.get("MILLPOND_TEST_MIXED") or (3600 if LONG else 60))
 BUSY = 0.9
 WARM = 10

@@ -13,7 +13,7 @@ import pytest
 from harness import LONG, eventually, get
 
 # A bound for machines that others use too.
-pytestmark = pytest.mark.limit(600)
+pytestmark = [pytest.mark.alone, pytest.mark.limit(600)]
 
 MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 MANY = 8_000

@@ -7,6 +7,8 @@ import pytest
 from harness import eventually, guest
 from test_tenants import make_tenant
 
+pytestmark = pytest.mark.alone
+
 LONGEST = 'quantum = "1s"\n'
 """A quantum longer than anything here runs: what gives way gives way to an arrival."""
 

@@ -7,6 +7,8 @@ import threading
 import pytest
 from harness import LONG, Closed, Wire, eventually, get
 
+pytestmark = pytest.mark.alone
+
 SEED = 20
 SECONDS = 120 if LONG else 10
 GUESTS = {

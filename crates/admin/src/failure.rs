@@ -14,7 +14,7 @@ use axum::{
 use contract::{ByteSize, LogError, NameError, Problem};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
-use std::{error::Error, str::FromStr, time::Duration};
+use std::{borrow::Cow, error::Error, str::FromStr, time::Duration};
 
 /// An answer of 400 or above.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Code(pub(crate) String);
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         if problem.status >= 500 {
-            tracing::error!(code = problem.code, "{}", problem.detail);
+            tracing::error!(code = &*problem.code, "{}", problem.detail);
         }
         Self(problem)
     }
@@ -40,7 +40,12 @@ impl From<tenants::Error> for Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(status: StatusCode, code: &str, detail: impl Into<String>, hint: &str) -> Self {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+        hint: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self(Problem::new(status.as_u16(), code, detail, hint))
     }
 
@@ -105,7 +110,7 @@ impl IntoResponse for Failure {
             header::CONTENT_TYPE,
             HeaderValue::from_static(Problem::MEDIA_TYPE),
         );
-        response.extensions_mut().insert(Code(self.0.code));
+        response.extensions_mut().insert(Code(self.0.code.into_owned()));
         if status == StatusCode::UNAUTHORIZED {
             response
                 .headers_mut()

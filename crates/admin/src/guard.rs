@@ -417,7 +417,7 @@ fn check_local(request: &Request) -> Result<(), Problem> {
         .authority()
         .map(|authority| authority.as_str())
         .or_else(|| text(header::HOST));
-    let forbidden = |code: &str, detail: String| {
+    let forbidden = |code: &'static str, detail: String| {
         let hint = "ask for http://127.0.0.1, http://localhost or http://[::1], or give the node a token";
         Err(Problem::new(403, code, detail, hint))
     };

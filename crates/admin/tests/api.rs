@@ -207,7 +207,7 @@ impl Node {
         let (status, body) = self.call(method, path, headers, body);
         let problem: Problem = serde_json::from_slice(&body)
             .unwrap_or_else(|_| panic!("{method} {path}: {status} {}", String::from_utf8_lossy(&body)));
-        (status, problem.code)
+        (status, problem.code.into_owned())
     }
 
     fn upload(&self, code: &[u8]) -> String {
@@ -326,7 +326,7 @@ fn a_function_lives() {
     assert_eq!(
         (
             status,
-            serde_json::from_slice::<Problem>(&body).unwrap().code.as_str()
+            serde_json::from_slice::<Problem>(&body).unwrap().code.as_ref()
         ),
         (409, "code-missing")
     );
@@ -1002,7 +1002,7 @@ fn a_dead_letter_is_looked_at_retried_and_dropped() {
     );
     let (status, body) = node.call("GET", &format!("{path}/result"), &[], b"");
     let problem: Problem = serde_json::from_slice(&body).unwrap();
-    assert_eq!((status, problem.code.as_str()), (410, "call-dead"));
+    assert_eq!((status, &*problem.code), (410, "call-dead"));
     assert!(problem.detail.contains("exit code 3"), "{}", problem.detail);
 
     let (status, body) = node.call("POST", &format!("{path}/retry"), &[], b"");

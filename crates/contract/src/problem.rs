@@ -2,6 +2,10 @@
 
 use crate::{Fault, Quota, Refusal, RequestId};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// Most of what is said is always the same: a refusal under load allocates none of it.
+type Text = Cow<'static, str>;
 
 /// An error for a person and for a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,12 +14,12 @@ pub struct Problem {
     pub status: u16,
     /// A stable code, for example `limit-timeout`. The manual has a page for each, `docs/src/reference/errors/CODE.md`, which
     /// `millpond explain` prints.
-    pub code: String,
+    pub code: Text,
     /// What was attempted, on what, and what came of it.
-    pub detail: String,
+    pub detail: Text,
     /// What to try.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub hint: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub hint: Text,
     /// The request it happened to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
@@ -26,12 +30,7 @@ impl Problem {
     pub const MEDIA_TYPE: &'static str = "application/problem+json";
 
     /// A problem without a request.
-    pub fn new(
-        status: u16,
-        code: impl Into<String>,
-        detail: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Self {
+    pub fn new(status: u16, code: impl Into<Text>, detail: impl Into<Text>, hint: impl Into<Text>) -> Self {
         Self {
             status,
             code: code.into(),

@@ -1,7 +1,7 @@
 //! What a request's head means: whom it asks, for what, and whether it may.
 
 use crate::{
-    connection::{Connection, Goal, Incoming, Phase, Reply},
+    connection::{Connection, Goal, Header, Incoming, Phase, Reply},
     edge::{Asked, Edge},
     events,
     http1::{CONTINUE, Framing},
@@ -57,7 +57,7 @@ pub(crate) fn not_kept(
             arrived,
         },
         None => Reply::Problem {
-            header: (problem.status == 429).then(|| ("Retry-After", "1".to_owned())),
+            header: (problem.status == 429).then(|| ("Retry-After", "1".into())),
             problem,
             id,
             arrived,
@@ -92,11 +92,11 @@ fn over_rate(retry_after: Duration) -> Refusal {
 }
 
 /// What the status of such a problem asks for beside it.
-fn challenge(problem: &Problem) -> Option<(&'static str, String)> {
+fn challenge(problem: &Problem) -> Option<Header> {
     match problem.status {
-        401 => Some(("WWW-Authenticate", "Bearer".to_owned())),
+        401 => Some(("WWW-Authenticate", "Bearer".into())),
         // A bucket of a second's requests is never emptier than that.
-        429 => Some(("Retry-After", "1".to_owned())),
+        429 => Some(("Retry-After", "1".into())),
         _ => None,
     }
 }
@@ -161,7 +161,7 @@ impl Edge {
                     problem,
                     id,
                     arrived: intake.now,
-                    header: allow.map(|allow| ("Allow", allow)),
+                    header: allow.map(|allow| ("Allow", allow.into())),
                 };
                 self.reply(connection, reply, framing, dirty);
             }
@@ -339,7 +339,7 @@ impl Edge {
                 Err(length) => (events::too_large(length), None),
             }
         } else {
-            (events::method(&head), Some(("Allow", "POST".to_owned())))
+            (events::method(&head), Some(("Allow", "POST".into())))
         };
         self.count(&problem);
         let reply = Reply::Problem {
@@ -370,7 +370,7 @@ impl Edge {
             Err(problem) => {
                 self.count(&problem);
                 let reply = Reply::Problem {
-                    header: (problem.status == 429).then(|| ("Retry-After", "1".to_owned())),
+                    header: (problem.status == 429).then(|| ("Retry-After", "1".into())),
                     problem,
                     id,
                     arrived,

@@ -14,7 +14,7 @@ use rustix::{
     io::{self, Errno},
     net::{self, SendAncillaryBuffer, SendFlags, Shutdown},
 };
-use std::{collections::VecDeque, io::IoSlice, mem, sync::Arc, time::Instant};
+use std::{borrow::Cow, collections::VecDeque, io::IoSlice, mem, sync::Arc, time::Instant};
 use telemetry::{metrics::Sample, otlp::Span};
 use worker::{Answer, Target};
 
@@ -167,6 +167,9 @@ pub(crate) struct Manner {
     pub(crate) trailers: bool,
 }
 
+/// The name of a header of the gateway's own, and its value.
+pub(crate) type Header = (&'static str, Cow<'static, str>);
+
 /// What a request came to, before it is written.
 pub(crate) enum Reply {
     /// From the worker.
@@ -177,7 +180,7 @@ pub(crate) enum Reply {
         id: RequestId,
         arrived: Instant,
         /// What the status asks for beside the problem: `Allow`, `Retry-After`.
-        header: Option<(&'static str, String)>,
+        header: Option<Header>,
     },
     /// From the gateway, in the words of Lambda's API.
     Rejection {

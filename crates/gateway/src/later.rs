@@ -122,7 +122,7 @@ pub(crate) fn callback(
         None => {
             if let Callback::Function { function, .. } = &callback {
                 let found = reader.named(tenant, &function.to_string());
-                found.map_err(|problem| malformed(problem.detail))?;
+                found.map_err(|problem| malformed(problem.detail.into_owned()))?;
             }
             Ok(Some(callback))
         }

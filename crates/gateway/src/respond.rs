@@ -1,7 +1,7 @@
 //! From what a request came to, to the bytes of its response.
 
 use crate::{
-    connection::{Connection, Reply},
+    connection::{Connection, Header, Reply},
     events,
     http1::{ResponseLine, write_head},
     invoke,
@@ -272,8 +272,12 @@ fn failed(
 const PLATFORM: &str = "platform";
 
 /// When to try again, as the `Retry-After` header says it: in whole seconds.
-pub(crate) fn retry(refusal: Refusal) -> (&'static str, String) {
-    ("Retry-After", refusal.retry_after().as_secs().max(1).to_string())
+pub(crate) fn retry(refusal: Refusal) -> Header {
+    let seconds = match refusal.retry_after().as_secs() {
+        0 | 1 => "1".into(),
+        more => more.to_string().into(),
+    };
+    ("Retry-After", seconds)
 }
 
 /// Room for most problems, in bytes.
@@ -282,7 +286,7 @@ const PROBLEM: usize = 512;
 fn problem_response(
     connection: &mut Connection,
     problem: &Problem,
-    header: Option<(&'static str, String)>,
+    header: Option<Header>,
     timing: &[u8],
     date: [u8; 29],
 ) {

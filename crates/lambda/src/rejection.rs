@@ -127,8 +127,8 @@ impl Rejection {
 
     /// A name that leads to no function.
     pub fn of_problem(problem: &Problem) -> Self {
-        let message = match problem.hint.as_str() {
-            "" => problem.detail.clone(),
+        let message = match &*problem.hint {
+            "" => problem.detail.to_string(),
             hint => format!("{}; {hint}", problem.detail),
         };
         match problem.status {

@@ -424,7 +424,7 @@ impl Work {
         let found = self
             .reader
             .named(tenant.as_ref(), &name)
-            .map_err(|problem| (problem.detail, true));
+            .map_err(|problem| (problem.detail.into_owned(), true));
         let found = found.and_then(|target| {
             let limit = target.grant().limits.request_body;
             // What is asked for from outside was measured at the door; an answer that becomes a request was not.
@@ -595,7 +595,7 @@ fn outcome(answer: Answer) -> Outcome {
             retry: true,
         },
         Err(Failure::Refused(refusal)) => Outcome::Refused {
-            reason: contract::Problem::of_refusal(refusal).detail,
+            reason: contract::Problem::of_refusal(refusal).detail.into_owned(),
         },
         Err(Failure::Platform(reason)) => Outcome::Failed {
             reason: format!("the node failed to run the function: {reason}"),

@@ -59,7 +59,7 @@ pub(super) fn defined(root: &Path) -> Result<BTreeMap<String, Made>> {
     }
     // Their statuses and their codes are made in two places.
     for problem in of_contract() {
-        if let Some(made) = codes.get_mut(&problem.code) {
+        if let Some(made) = codes.get_mut(&*problem.code) {
             made.statuses.insert(problem.status);
         }
     }
@@ -280,7 +280,7 @@ mod tests {
         ));
         for (code, _) in in_source(&text.unwrap()) {
             assert!(
-                statuses.contains_key(&code),
+                statuses.contains_key(&*code),
                 "`{code}` is missing in `of_contract`"
             );
         }

@@ -175,7 +175,7 @@ fn what_cannot_be_deployed_is_refused_and_changes_nothing() {
     let refused = |text: &str, code: &[(&str, &str)], problem: (u16, &str), says: &str| {
         let error = node.deploy(text, code).unwrap_err();
         let found = error.problem();
-        assert_eq!((found.status, found.code.as_str()), problem, "{error}");
+        assert_eq!((found.status, &*found.code), problem, "{error}");
         assert!(error.to_string().contains(says), "{error}");
         assert!(node.registry().snapshot().applications.is_empty());
     };

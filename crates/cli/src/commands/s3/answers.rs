@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn refusals_are_said_in_words() {
-        let problem = |detail: &str| Failure::Answer {
+        let problem = |detail: &'static str| Failure::Answer {
             attempt: "GET x".to_owned(),
             problem: Box::new(Problem::new(404, "http-status", detail, "")),
         };
