@@ -84,7 +84,8 @@ if ! toolchain_is_here; then
     command -v rustup >/dev/null || die "rustup is missing: install it (https://rustup.rs), then call again"
     say "installing Rust $channel"
     rustup toolchain install "$channel" --profile minimal --component clippy --component rustfmt \
-        --target wasm32-wasip1 --target wasm32-wasip2
+        --target wasm32-wasip1 --target wasm32-wasip2 ||
+        die "Rust $channel could not be installed. If an earlier attempt was interrupted, \`rustup toolchain uninstall $channel\` and call again"
     toolchain_is_here || die "Rust $channel is installed but is not what \`rustc\` means here; see \`rustup show\`"
 fi
 
