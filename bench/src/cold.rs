@@ -8,9 +8,10 @@ use contract::{
     Until, Usage,
 };
 use std::{
-    fs::File,
+    fs::{self, File},
     io,
     os::fd::AsRawFd as _,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -40,7 +41,7 @@ struct Forgetful {
 struct Known {
     engine: Arc<dyn Engine>,
     hot: Arc<dyn Image>,
-    file: File,
+    file: PathBuf,
     digest: Digest,
     cold: u64,
     /// To any function: a share of those to many functions is cold, too, though each has few.
@@ -84,12 +85,12 @@ impl Engine for Forgetful {
     }
 
     fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
-        let again = reopen(&artefact.file).map_err(|error| PrepareError::Artefact(error.to_string()))?;
+        let file = place(&artefact.file).map_err(|error| PrepareError::Artefact(error.to_string()))?;
         let digest = artefact.digest;
         Ok(Arc::new(Known {
             engine: self.engine.clone(),
             hot: self.engine.load(artefact)?,
-            file: again,
+            file,
             digest,
             cold: self.cold,
             requests: self.requests.clone(),
@@ -106,9 +107,9 @@ impl Engine for Forgetful {
     }
 }
 
-/// The same file, from its beginning.
-fn reopen(file: &File) -> io::Result<File> {
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+/// Where a file is, to be opened as the registry opens it.
+fn place(file: &File) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 impl Known {
@@ -137,7 +138,7 @@ impl Image for Known {
         }
         let failed = |reason: String| SpawnError::Failed { reason };
         let artefact = Artefact {
-            file: reopen(&self.file).map_err(|error| failed(error.to_string()))?,
+            file: File::open(&self.file).map_err(|error| failed(error.to_string()))?,
             digest: self.digest,
         };
         let loaded = self.engine.load(artefact);

@@ -26,7 +26,8 @@ use fresh::ImageId;
 use pure::system_data::EXPORT;
 use std::{
     fs::File,
-    io::Read as _,
+    io,
+    os::unix::fs::FileExt as _,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -155,6 +156,14 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
+/// All of a file, by no more calls than that takes.
+fn content(file: &File) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
 /// What an artefact has.
 struct Parts<'a> {
     module: &'a [u8],
@@ -188,14 +197,12 @@ fn unpack(bytes: &[u8]) -> Option<Parts<'_>> {
 }
 
 impl Loaded {
-    pub(crate) fn new(pool: &Arc<Pool>, mut file: &File, outside: Outside) -> Result<Self, PrepareError> {
+    pub(crate) fn new(pool: &Arc<Pool>, file: &File, outside: Outside) -> Result<Self, PrepareError> {
         let damaged = |what: String| PrepareError::Artefact(what);
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)
-            .map_err(|error| damaged(error.to_string()))?;
+        let bytes = content(file).map_err(|error| damaged(error.to_string()))?;
         let parts =
             unpack(&bytes).ok_or_else(|| damaged("it is not what this engine's compiler makes".into()))?;
-        let module = Module::read(parts.module).map_err(|refusal| damaged(refusal.to_string()))?;
+        let module = Module::read_valid(parts.module).map_err(|refusal| damaged(refusal.to_string()))?;
         let plan = Plan::new(&module).map_err(|refusal| damaged(refusal.to_string()))?;
         let (functions, start) = command(&plan).map_err(damaged)?;
         let symbols = plan.functions.len() + plan.entries;
