@@ -296,11 +296,13 @@ impl Session {
         let bytes = whole(body).await.map_err(nonsense)?;
         if head.status == StatusCode::OK {
             let found = answer::session(&bytes).map_err(nonsense)?;
-            let has_ended = found.ends.is_some_and(|ends| ends <= SystemTime::now());
-            return match has_ended {
-                true => Err(nonsense("its keys have ended already, by the node's clock")),
-                false => Ok(found),
-            };
+            let found = found.checked(SystemTime::now());
+            return found.map_err(|error| {
+                nonsense(match error {
+                    CredentialsError::Ended => "its keys have ended already, by the node's clock",
+                    _ => "its keys are none",
+                })
+            });
         }
         let Refusal { code, message } =
             answer::refusal(&bytes).ok_or_else(|| nonsense("it is no error of STS"))?;
