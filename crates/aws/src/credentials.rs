@@ -5,12 +5,12 @@ mod command;
 mod file;
 mod role;
 
-pub use role::{Role, RoleError, RoleOptions, SessionError};
+pub use role::{Role, RoleError, RoleOptions, RoleSessionError};
 
 use aws_credential_types::Credentials as Keys;
 use aws_smithy_runtime_api::client::identity::Identity;
 use contract::CallError;
-use role::Session;
+use role::RoleSession;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -46,7 +46,7 @@ enum Source {
         profile: String,
     },
     Command(Vec<String>),
-    Session(Box<Session>),
+    RoleSession(Box<RoleSession>),
 }
 
 impl Source {
@@ -55,7 +55,7 @@ impl Source {
         let ends = ends?;
         match self {
             // What is presigned with them is good for the rest of their time, and no longer.
-            Self::Session(_) => Some(now + ends.duration_since(now).unwrap_or_default() / 2),
+            Self::RoleSession(_) => Some(now + ends.duration_since(now).unwrap_or_default() / 2),
             _ => ends.checked_sub(MARGIN),
         }
     }
@@ -107,8 +107,8 @@ pub enum CredentialsError {
     #[error("what is given as keys has ended already, by the node's clock")]
     Ended,
     /// A role's session is not given.
-    #[error("the session {session} of the role {role} was asked for at {place}: {reason}")]
-    Session {
+    #[error("the role session {session} of {role} was asked for at {place}: {reason}")]
+    RoleSession {
         /// Its name.
         session: String,
         /// The role's ARN.
@@ -116,7 +116,7 @@ pub enum CredentialsError {
         /// Where STS is.
         place: String,
         /// Why there is none.
-        reason: SessionError,
+        reason: RoleSessionError,
     },
 }
 
@@ -124,7 +124,7 @@ impl CredentialsError {
     /// For a function, which does not learn where keys come from.
     fn told(&self) -> CallError {
         let what = match self {
-            Self::Session { reason, .. } => reason.told(),
+            Self::RoleSession { reason, .. } => reason.told(),
             _ => "the node's own are not to be had".to_owned(),
         };
         CallError::Credentials(format!("{what}; the node's log says more"))
@@ -224,8 +224,8 @@ impl Credentials {
         Self::of(Source::Command(command), Held::default())
     }
 
-    fn of_session(session: Session) -> Self {
-        Self::of(Source::Session(Box::new(session)), Held::default())
+    fn of_session(session: RoleSession) -> Self {
+        Self::of(Source::RoleSession(Box::new(session)), Held::default())
     }
 
     fn of_found(source: Source, found: Found) -> Result<Self, CredentialsError> {
@@ -308,7 +308,7 @@ impl Credentials {
                 true => Due::Soon,
                 false => Due::No,
             },
-            Source::Command(_) | Source::Session(_) => {
+            Source::Command(_) | Source::RoleSession(_) => {
                 let is_past = |time: Option<SystemTime>| time.is_some_and(|time| time <= now);
                 let is_none = held.identity.is_none() || is_past(held.ends);
                 let may_try = is_over(TRY_AGAIN);
@@ -328,7 +328,7 @@ impl Credentials {
             Source::Anonymous | Source::Given => return,
             Source::File { path, profile } => file::read(path, profile),
             Source::Command(command) => command::run(command).await,
-            Source::Session(session) => session.ask().await,
+            Source::RoleSession(session) => session.ask().await,
         };
         let now = SystemTime::now();
         let found = found.and_then(|found| found.checked(now));
@@ -354,7 +354,7 @@ impl fmt::Debug for Credentials {
             Source::Given => "given",
             Source::File { .. } => "file",
             Source::Command(_) => "command",
-            Source::Session(_) => "session",
+            Source::RoleSession(_) => "role session",
         };
         f.debug_struct("Credentials")
             .field("source", &source)

@@ -10,7 +10,9 @@ mod sign;
 
 pub use aws_smithy_runtime_api::client::identity::Identity;
 pub use client::{Client, Progress, TrustError};
-pub use credentials::{Credentials, CredentialsError, Role, RoleError, RoleOptions, SessionError, identity};
+pub use credentials::{
+    Credentials, CredentialsError, Role, RoleError, RoleOptions, RoleSessionError, identity,
+};
 pub use denials::Denials;
 pub use place::{domain, is_region, origin};
 pub use sign::Signer;

@@ -630,7 +630,7 @@ mod tests {
         }
         for (keys, words) in [
             ([role, endpoint], "`role` of `[s3]` needs `sts`"),
-            ([sts, endpoint], "`sts` of `[s3]` gives sessions of a `role`"),
+            ([sts, endpoint], "`sts` of `[s3]` gives keys of a `role`"),
             ([role, "anonymous = true\n"], "remove `anonymous`"),
             (
                 [role, "embedded = \"127.0.0.1:0\"\n"],

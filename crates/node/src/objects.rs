@@ -44,11 +44,11 @@ pub struct S3Options {
     pub credentials_command: Option<Vec<String>>,
     /// none: requests are not signed. When nothing is said, they are in the node's environment, as `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
     pub anonymous: bool,
-    /// The ARN of a role, which these keys may take: calls are signed with keys of a session of it that each function has, and which can do what was granted to
-    /// that function. The node's own keys sign, when absent.
+    /// The ARN of a role that these keys may take, for one function at a time: its calls are signed with keys that can do what was granted to it and nothing else.
+    /// The node's own keys sign, when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Where STS is, which gives these sessions, as `https://host:port`; AWS's in the region, when absent.
+    /// Where STS is, which gives such keys, as `https://host:port`; AWS's in the region, when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sts: Option<String>,
     /// Connections to it, and calls under way, at once.
@@ -153,7 +153,7 @@ impl S3Options {
             return Err("`role` of `[s3]` is taken by somebody who has keys: remove `anonymous`".to_owned());
         }
         if self.sts.is_some() && self.role.is_none() {
-            return Err("`sts` of `[s3]` gives sessions of a `role`: name that, too".to_owned());
+            return Err("`sts` of `[s3]` gives keys of a `role`: name that, too".to_owned());
         }
         if self.role.is_some() && self.endpoint.is_some() && self.sts.is_none() {
             return Err(

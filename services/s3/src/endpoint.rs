@@ -48,7 +48,7 @@ impl Default for Options {
     }
 }
 
-/// A role, of which each function has sessions that can do what it was granted.
+/// A role, which is taken for one function at a time: a role session can do what that was granted.
 #[derive(Clone, Debug)]
 pub struct RoleOptions {
     /// Its ARN.
@@ -96,7 +96,7 @@ pub enum OptionsError {
 }
 
 impl Options {
-    /// How the policies of sessions are written, if there are to be any.
+    /// How session policies are written, if there are to be any.
     ///
     /// # Errors
     /// Where the options make no sense.

@@ -19,7 +19,7 @@
 //! - `x-millpond-form: SECONDS`, with `POST` of a key, sends nothing either: the reply says in JSON where a form goes by which anyone can upload that until then,
 //!   and the `fields` that it has for it. The body is a JSON list of the conditions for what else is in the form.
 //!
-//! Calls are signed with the node's keys, or, where it takes a role, with those of a session of the function's own (module `session`), by which S3 itself allows what was granted and
+//! Calls are signed with the node's keys, or, where it takes a role, with those of a role session of the function's own (module `session`), by which S3 itself allows what was granted and
 //! nothing else.
 //!
 //! A call is sent once; whether it is worth another try is the sandbox's to say. An object that is read with `x-amz-checksum-mode: ENABLED`
@@ -56,7 +56,7 @@ use endpoint::Endpoint;
 use fields::{Fields, Unfit};
 use http::{HeaderValue, Method};
 use reply::{Form, Refusal};
-use session::{LIFETIME, Sessions, Signers};
+use session::{LIFETIME, RoleSessions, Signers};
 use std::{sync::Arc, time::Duration};
 use target::{Source, Target, misnames_bucket};
 use tokio::{runtime::Handle, sync::Semaphore};
@@ -103,7 +103,7 @@ impl S3 {
                     region: options.region.clone(),
                     lifetime: LIFETIME,
                 };
-                Signers::Sessions(Sessions::new(Role::new(credentials, role)?, policies))
+                Signers::RoleSessions(RoleSessions::new(Role::new(credentials, role)?, policies))
             }
             _ => Signers::Node(credentials),
         };

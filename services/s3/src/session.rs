@@ -1,4 +1,4 @@
-//! As whom the calls of a function are signed where the node takes a role: by keys of a session of its own, which its policy lets do what was granted and nothing
+//! As whom the calls of a function are signed where the node takes a role: with the keys of a role session of its own, which a policy lets do what was granted and nothing
 //! else. So it is S3 that says no, too, should a call ever come past module `access`.
 //!
 //! A policy says by IAM's
@@ -17,14 +17,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// How long a session lasts: what every role allows.
+/// How long a role session lasts: what every role allows.
 pub(crate) const LIFETIME: Duration = Duration::from_hours(1);
 
-/// Characters of a session's policy:
+/// Characters of a session policy:
 /// <https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html>.
 const LONGEST: usize = 2048;
 
-/// Sessions that are kept. Beyond that, those that end first are asked for again when they are needed.
+/// Role sessions that are kept. Beyond that, those that end first are asked for again when they are needed.
 const KEPT: usize = 4096;
 
 /// Objects: those that a prefix is the beginning of.
@@ -55,10 +55,10 @@ const LIST_BELOW: &[&str] = &["s3:ListBucket", "s3:ListBucketVersions"];
 /// The access lists that `fields` lets an object be written with.
 const OWN: [&str; 3] = ["private", "bucket-owner-read", "bucket-owner-full-control"];
 
-/// A policy that no session can have.
+/// A policy that no role session can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the policy of a session for these grants has {0} characters, and {most} is the most: grant fewer buckets, or fewer and shorter prefixes",
+    "the session policy for these grants has {0} characters, and {most} is the most: grant fewer buckets, or fewer and shorter prefixes",
     most = LONGEST
 )]
 pub struct TooLong(usize);
@@ -272,12 +272,12 @@ fn one_or_more(mut texts: Vec<String>) -> Value {
 pub(crate) enum Signers {
     /// As the node, whoever calls.
     Node(Arc<Credentials>),
-    /// As a session of a role, for each function and what it was granted.
-    Sessions(Sessions),
+    /// By role sessions, one for each function and what it was granted.
+    RoleSessions(RoleSessions),
 }
 
-/// Sessions of a role, those that are or were lately in use.
-pub(crate) struct Sessions {
+/// Role sessions, those that are or were lately in use.
+pub(crate) struct RoleSessions {
     role: Arc<Role>,
     policies: Policies,
     kept: Mutex<HashMap<(FunctionId, String), Arc<Credentials>>>,
@@ -295,7 +295,7 @@ impl Signers {
     ) -> Result<Arc<Credentials>, CallError> {
         match self {
             Self::Node(credentials) => Ok(credentials.clone()),
-            Self::Sessions(sessions) => {
+            Self::RoleSessions(sessions) => {
                 let session = sessions.of(function, grants, SystemTime::now());
                 session.map_err(|error| CallError::Credentials(error.to_string()))
             }
@@ -303,7 +303,7 @@ impl Signers {
     }
 }
 
-impl Sessions {
+impl RoleSessions {
     pub(crate) fn new(role: Role, policies: Policies) -> Self {
         Self {
             role: Arc::new(role),

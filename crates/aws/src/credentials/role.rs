@@ -1,4 +1,4 @@
-//! Sessions of a role: keys that STS gives for a time, which can do what the role may and a policy says, and nothing else.
+//! Role sessions: keys that STS gives for a time, which can do what the role may and a policy says, and nothing else.
 //! [AssumeRole](https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html) is asked for them with the node's own keys.
 
 use super::{
@@ -81,7 +81,7 @@ pub enum RoleError {
 /// Why STS gave no session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SessionError {
+pub enum RoleSessionError {
     /// Nobody can ask for it.
     #[error("the node's own keys cannot be had: {0}")]
     Keys(CallError),
@@ -111,7 +111,7 @@ pub enum SessionError {
     },
 }
 
-impl SessionError {
+impl RoleSessionError {
     /// For a function, which does not learn whose keys it uses, nor where they come from.
     pub(super) fn told(&self) -> String {
         let why = match self {
@@ -121,7 +121,7 @@ impl SessionError {
             Self::Refused { code, .. } => format!("STS refuses it ({code})"),
             Self::Nonsense { .. } => "STS does not answer with one".to_owned(),
         };
-        format!("the function's session was not to be had: {why}")
+        format!("the function's role session was not to be had: {why}")
     }
 
     /// Whether it may be over in a moment.
@@ -169,8 +169,8 @@ pub struct Role {
     lifetime: Duration,
 }
 
-/// Keys of a role, cut to a policy.
-pub(super) struct Session {
+/// Which role is taken, cut to which policy.
+pub(super) struct RoleSession {
     role: Arc<Role>,
     /// As which it appears in the logs of the account.
     name: String,
@@ -225,7 +225,7 @@ impl Role {
     /// Keys that can do what this policy says, as far as the role may; asked for when they are first needed, and again when half of their time is over. In the logs
     /// of the role's account they have this name, as far as its characters may be there.
     pub fn session(self: &Arc<Self>, name: &str, policy: String) -> Credentials {
-        Credentials::of_session(Session {
+        Credentials::of_session(RoleSession {
             role: self.clone(),
             name: session_name(name),
             policy,
@@ -255,14 +255,14 @@ fn is_here(host: &str) -> bool {
             .is_ok_and(|address: Ipv6Addr| address.is_loopback())
 }
 
-impl Session {
+impl RoleSession {
     /// Asks for keys. Its type is said, since what it waits for waits, for other keys, for this.
     pub(super) fn ask(&self) -> Pin<Box<dyn Future<Output = Result<Found, CredentialsError>> + Send + '_>> {
         Box::pin(async move {
             let asked = time::timeout(PATIENCE, self.ask_patiently()).await;
-            asked.unwrap_or(Err(SessionError::Late)).map_err(|reason| {
+            asked.unwrap_or(Err(RoleSessionError::Late)).map_err(|reason| {
                 let origin = self.role.place.to_string();
-                CredentialsError::Session {
+                CredentialsError::RoleSession {
                     session: self.name.clone(),
                     role: self.role.arn.clone(),
                     place: origin.trim_end_matches('/').to_owned(),
@@ -272,7 +272,7 @@ impl Session {
         })
     }
 
-    async fn ask_patiently(&self) -> Result<Found, SessionError> {
+    async fn ask_patiently(&self) -> Result<Found, RoleSessionError> {
         for pause in PAUSES {
             match self.ask_once().await {
                 Err(error) if error.is_passing() => time::sleep(pause).await,
@@ -282,17 +282,21 @@ impl Session {
         self.ask_once().await
     }
 
-    async fn ask_once(&self) -> Result<Found, SessionError> {
+    async fn ask_once(&self) -> Result<Found, RoleSessionError> {
         let role = &*self.role;
-        let identity = role.credentials.identity().await.map_err(SessionError::Keys)?;
-        let nobody = || SessionError::Keys(CallError::Credentials("they are nobody's".to_owned()));
+        let identity = role
+            .credentials
+            .identity()
+            .await
+            .map_err(RoleSessionError::Keys)?;
+        let nobody = || RoleSessionError::Keys(CallError::Credentials("they are nobody's".to_owned()));
         let identity = identity.ok_or_else(nobody)?;
         let request = self.request(&identity, SystemTime::now())?;
         let response = role.client.send(request, &AtomicU64::new(0), PATIENCE).await;
-        let response = response.map_err(SessionError::Unreachable)?;
+        let response = response.map_err(RoleSessionError::Unreachable)?;
         let (head, body) = response.into_parts();
         let status = head.status.as_u16();
-        let nonsense = |reason| SessionError::Nonsense { status, reason };
+        let nonsense = |reason| RoleSessionError::Nonsense { status, reason };
         let bytes = whole(body).await.map_err(nonsense)?;
         if head.status == StatusCode::OK {
             let found = answer::session(&bytes).map_err(nonsense)?;
@@ -306,7 +310,7 @@ impl Session {
         }
         let Refusal { code, message } =
             answer::refusal(&bytes).ok_or_else(|| nonsense("it is no error of STS"))?;
-        Err(SessionError::Refused {
+        Err(RoleSessionError::Refused {
             status,
             code,
             message: without_secrets(message, &identity),
@@ -318,7 +322,7 @@ impl Session {
         &self,
         identity: &Identity,
         now: SystemTime,
-    ) -> Result<http::Request<Full<Bytes>>, SessionError> {
+    ) -> Result<http::Request<Full<Bytes>>, RoleSessionError> {
         let role = &*self.role;
         let body = form_urlencoded::Serializer::new(String::new())
             .append_pair("Action", "AssumeRole")
@@ -340,7 +344,7 @@ impl Session {
             region: &role.region,
             time: now,
         };
-        signer.sign(&mut request, &body).map_err(SessionError::Keys)?;
+        signer.sign(&mut request, &body).map_err(RoleSessionError::Keys)?;
         Ok(request)
     }
 }

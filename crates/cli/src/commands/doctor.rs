@@ -153,7 +153,7 @@ fn objects(config: &Config) -> Finding {
         None => format!("of AWS, in {}", s3.region),
     };
     let place = match &s3.role {
-        Some(role) => format!("{place}, as sessions of {role}"),
+        Some(role) => format!("{place}, in the role {role}"),
         None => place,
     };
     match s3.probe() {

@@ -357,7 +357,7 @@ proptest! {
     }
 }
 
-fn sessions() -> Sessions {
+fn sessions() -> RoleSessions {
     let keys = Credentials::environment(|name| Some(format!("{name}-value"))).unwrap();
     let role = aws::RoleOptions {
         arn: "arn:aws:iam::123456789012:role/pond".to_owned(),
@@ -365,7 +365,7 @@ fn sessions() -> Sessions {
         region: "us-east-1".to_owned(),
         lifetime: LIFETIME,
     };
-    Sessions::new(Role::new(Arc::new(keys), role).unwrap(), others())
+    RoleSessions::new(Role::new(Arc::new(keys), role).unwrap(), others())
 }
 
 #[test]

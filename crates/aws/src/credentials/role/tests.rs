@@ -267,7 +267,7 @@ fn what_the_log_says_has_no_secret() {
     let ask = |message: &str| {
         sts.server
             .answer(answer(403, refusal("SignatureDoesNotMatch", message)));
-        let session = Session {
+        let session = RoleSession {
             role: sts.role.clone(),
             name: "f".to_owned(),
             policy: POLICY.to_owned(),
@@ -361,7 +361,7 @@ fn nobody_who_has_no_keys_asks() {
 #[test]
 fn a_signature_is_of_the_moment() {
     let sts = Sts::start();
-    let session = Session {
+    let session = RoleSession {
         role: sts.role.clone(),
         name: "f".to_owned(),
         policy: POLICY.to_owned(),
