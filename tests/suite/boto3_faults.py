@@ -255,11 +255,15 @@ def check_failures_have_botocores_names():
         "timeout": exceptions.ReadTimeoutError,
         "broken": exceptions.ConnectionClosedError,
         "lost": exceptions.UnansweredError,
+        "credentials": exceptions.CredentialRetrievalError,
         "target": exceptions.HTTPClientError,
     }
     for kind, wanted in kinds.items():
         s3, _ = answered(Failed(kind, "no"), retries={"max_attempts": 0})
         assert type(raises(exceptions.BotoCoreError, s3.head_object, Bucket="b", Key="k")) is wanted
+    s3, asked = answered(Failed("credentials", "no keys"))
+    error = raises(exceptions.CredentialRetrievalError, s3.head_object, Bucket="b", Key="k")
+    assert str(error) == "Error when retrieving credentials from the node: no keys" and len(asked.calls) == 1
     s3, _ = answered(Failed("denied", "not granted"))
     error = raises(s3.exceptions.AccessDenied, s3.head_object, Bucket="b", Key="k")
     assert error.response["Error"] == {"Code": "AccessDenied", "Message": "not granted"}

@@ -7,10 +7,8 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 from harness import GUESTS, PATIENCE, Node, eventually
+from signed import is_signed, scope
 from test_boto3 import brought
 from test_objects import kill_backend
 from test_tenants import OPERATOR, make_tenant
@@ -88,20 +86,12 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
-        scope = self.headers["authorization"].partition("Credential=")[2].partition(",")[0].split("/")
-        request = AWSRequest("POST", f"http://{self.headers['host']}{self.path}", headers={}, data=body)
-        signed = self.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
-        for name in signed:
-            request.headers[name] = self.headers[name]
-        auth = SigV4Auth(Credentials(KEY, SECRET, TOKEN), scope[3], scope[2])
-        request.context["timestamp"] = self.headers["x-amz-date"]
-        signature = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
-        self.server.asked.append((scope[3], self.headers.get("x-amz-target"), sorted(self.headers)))
-        is_right = self.headers["authorization"].endswith(f"Signature={signature}") and self.headers["x-amz-security-token"] == TOKEN
-        if not is_right or scope[0] != KEY or scope[2] != "eu-west-1" or "host" not in signed:
+        _, _, region, service = scope(self.headers)
+        self.server.asked.append((service, self.headers.get("x-amz-target"), sorted(self.headers)))
+        if region != "eu-west-1" or not is_signed("POST", self.path, self.headers, body, KEY, SECRET, TOKEN):
             self.server.wrong.append(dict(self.headers))
             return self.answer(403, {"__type": "InvalidSignatureException", "message": "it is not"})
-        if scope[3] == "dynamodb":
+        if service == "dynamodb":
             asked = json.loads(body)
             match self.headers["x-amz-target"]:
                 case "DynamoDB_20120810.PutItem":

@@ -1,11 +1,16 @@
 //! As whom the node asks. Keys stay here: they are in no error, no log and no `Debug`, and memory that held them is wiped.
 
+mod answer;
 mod command;
 mod file;
+mod role;
+
+pub use role::{Role, RoleError, RoleOptions, RoleSessionError};
 
 use aws_credential_types::Credentials as Keys;
 use aws_smithy_runtime_api::client::identity::Identity;
 use contract::CallError;
+use role::RoleSession;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -15,7 +20,7 @@ use std::{
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-/// How long before their end keys are renewed.
+/// How long before their end keys of a command are renewed.
 const MARGIN: Duration = Duration::from_secs(300);
 /// How often a file is read again: whoever changes keys there need not restart the node.
 const READ_AGAIN: Duration = Duration::from_secs(60);
@@ -41,15 +46,32 @@ enum Source {
         profile: String,
     },
     Command(Vec<String>),
+    RoleSession(Box<RoleSession>),
+}
+
+impl Source {
+    /// From when on others are to be had in place of keys that came now and end then.
+    fn late(&self, ends: Option<SystemTime>, now: SystemTime) -> Option<SystemTime> {
+        let ends = ends?;
+        match self {
+            // What is presigned with them is good for the rest of their time, and no longer.
+            Self::RoleSession(_) => Some(now + ends.duration_since(now).unwrap_or_default() / 2),
+            _ => ends.checked_sub(MARGIN),
+        }
+    }
 }
 
 #[derive(Clone, Default)]
 struct Held {
     identity: Option<Identity>,
+    /// From when on another is to be had.
+    late: Option<SystemTime>,
     /// When it is none any more.
     ends: Option<SystemTime>,
     /// When it was last tried to have another.
     tried: Option<Instant>,
+    /// Why that came to nothing, if it did: in the words that a function may hear.
+    failure: Option<CallError>,
 }
 
 /// Credentials that cannot be had.
@@ -81,6 +103,32 @@ pub enum CredentialsError {
         /// What it did.
         reason: String,
     },
+    /// They are over.
+    #[error("what is given as keys has ended already, by the node's clock")]
+    Ended,
+    /// A role's session is not given.
+    #[error("the role session {session} of {role} was asked for at {place}: {reason}")]
+    RoleSession {
+        /// Its name.
+        session: String,
+        /// The role's ARN.
+        role: String,
+        /// Where STS is.
+        place: String,
+        /// Why there is none.
+        reason: RoleSessionError,
+    },
+}
+
+impl CredentialsError {
+    /// For a function, which does not learn where keys come from.
+    fn told(&self) -> CallError {
+        let what = match self {
+            Self::RoleSession { reason, .. } => reason.told(),
+            _ => "the node's own are not to be had".to_owned(),
+        };
+        CallError::Credentials(format!("{what}; the node's log says more"))
+    }
 }
 
 /// What a source gave.
@@ -93,9 +141,10 @@ struct Found {
 
 impl Found {
     /// Whatever is not printable could not be in a header.
-    fn checked(self) -> Result<Self, CredentialsError> {
+    fn checked(self, now: SystemTime) -> Result<Self, CredentialsError> {
         let is_good = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
         match self {
+            Self { ends: Some(ends), .. } if ends <= now => Err(CredentialsError::Ended),
             Self { key, .. } if !is_good(&key) => Err(CredentialsError::Malformed("an access key's id")),
             Self { secret, .. } if !is_good(&secret) => {
                 Err(CredentialsError::Malformed("a secret access key"))
@@ -107,7 +156,7 @@ impl Found {
         }
     }
 
-    fn held(mut self) -> Held {
+    fn held(mut self, source: &Source, now: SystemTime) -> Held {
         // What is taken out is wiped by whoever has it then.
         let token = self.token.as_mut().map(|token| std::mem::take(&mut **token));
         let keys = Keys::new(
@@ -119,8 +168,10 @@ impl Found {
         );
         Held {
             identity: Some(keys.into()),
+            late: source.late(self.ends, now),
             ends: self.ends,
             tried: Some(Instant::now()),
+            failure: None,
         }
     }
 }
@@ -155,22 +206,42 @@ impl Credentials {
             token: look("AWS_SESSION_TOKEN"),
             ends: None,
         };
-        Ok(Self::of(Source::Given, found.checked()?.held()))
+        Self::of_found(Source::Given, found)
     }
 
     /// A profile (`default` if none is named) of a file in the form of AWS's `credentials`, which only its owner may read. It is
     /// read now, and again every minute.
     pub fn file(path: &Path, profile: Option<&str>) -> Result<Self, CredentialsError> {
         let profile = profile.unwrap_or("default").to_owned();
-        let found = file::read(path, &profile)?.checked()?;
+        let found = file::read(path, &profile)?;
         let path = path.to_owned();
-        Ok(Self::of(Source::File { path, profile }, found.held()))
+        Self::of_found(Source::File { path, profile }, found)
     }
 
     /// What a program writes, as AWS's `credential_process` says it; the first is the program, the others its arguments. It is
     /// run when they are first needed, and again 5 minutes before they end.
     pub fn command(command: Vec<String>) -> Self {
         Self::of(Source::Command(command), Held::default())
+    }
+
+    fn of_session(session: RoleSession) -> Self {
+        Self::of(Source::RoleSession(Box::new(session)), Held::default())
+    }
+
+    fn of_found(source: Source, found: Found) -> Result<Self, CredentialsError> {
+        let now = SystemTime::now();
+        let held = found.checked(now)?.held(&source, now);
+        Ok(Self::of(source, held))
+    }
+
+    /// Whether requests are not signed.
+    pub fn is_nobody(&self) -> bool {
+        matches!(self.source, Source::Anonymous)
+    }
+
+    /// When the keys that are held end, if there are any, and they do.
+    pub fn ends(&self) -> Option<SystemTime> {
+        self.held().ends
     }
 
     fn of(source: Source, held: Held) -> Self {
@@ -215,7 +286,9 @@ impl Credentials {
         let held = self.held();
         match self.due(&held, SystemTime::now()) {
             Due::No | Due::Soon => Ok(held.identity),
-            _ => Err(CallError::Broken("the node has no credentials for it".to_owned())),
+            _ => Err(held
+                .failure
+                .unwrap_or_else(|| CallError::Credentials("the node's own are not to be had".to_owned()))),
         }
     }
 
@@ -235,13 +308,13 @@ impl Credentials {
                 true => Due::Soon,
                 false => Due::No,
             },
-            Source::Command(_) => {
-                let left = held.ends.map(|ends| ends.duration_since(now).unwrap_or_default());
-                let is_none = held.identity.is_none() || left == Some(Duration::ZERO);
-                let is_late = left.is_some_and(|left| left < MARGIN);
-                match (is_none, is_late, is_over(TRY_AGAIN)) {
-                    (true, _, true) => Due::Now,
-                    (true, _, false) => Due::Failed,
+            Source::Command(_) | Source::RoleSession(_) => {
+                let is_past = |time: Option<SystemTime>| time.is_some_and(|time| time <= now);
+                let is_none = held.identity.is_none() || is_past(held.ends);
+                let may_try = is_over(TRY_AGAIN);
+                match (is_none, is_past(held.late), may_try) {
+                    (true, _, false) if held.failure.is_some() => Due::Failed,
+                    (true, ..) => Due::Now,
                     (false, true, true) => Due::Soon,
                     (false, ..) => Due::No,
                 }
@@ -255,16 +328,19 @@ impl Credentials {
             Source::Anonymous | Source::Given => return,
             Source::File { path, profile } => file::read(path, profile),
             Source::Command(command) => command::run(command).await,
+            Source::RoleSession(session) => session.ask().await,
         };
-        let found = found.and_then(Found::checked);
+        let now = SystemTime::now();
+        let found = found.and_then(|found| found.checked(now));
         let mut held = self
             .held
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         match found {
-            Ok(found) => *held = found.held(),
+            Ok(found) => *held = found.held(&self.source, now),
             Err(error) => {
                 held.tried = Some(Instant::now());
+                held.failure = Some(error.told());
                 tracing::warn!(%error, "credentials are not renewed");
             }
         }
@@ -278,6 +354,7 @@ impl fmt::Debug for Credentials {
             Source::Given => "given",
             Source::File { .. } => "file",
             Source::Command(_) => "command",
+            Source::RoleSession(_) => "role session",
         };
         f.debug_struct("Credentials")
             .field("source", &source)
@@ -364,7 +441,7 @@ mod tests {
         let ended = credentials();
         for _ in 0..3 {
             let error = run(ended.identity()).unwrap_err();
-            assert!(!error.to_string().contains("hidden"));
+            assert!(matches!(&error, CallError::Credentials(_)) && !error.to_string().contains("hidden"));
         }
         assert_eq!(count(), 2);
 
@@ -420,10 +497,19 @@ mod tests {
         let credentials = Credentials::command(vec!["/nowhere".to_owned()]);
         let now = SystemTime::now();
         let ago = Instant::now().checked_sub(TRY_AGAIN);
-        let ends = |seconds, tried| Held {
-            identity: Some(identity("a", "b", None, None)),
-            ends: Some(now + Duration::from_secs(seconds)),
-            tried,
+        let ends = |seconds, tried| {
+            let ends = Some(now + Duration::from_secs(seconds));
+            Held {
+                identity: Some(identity("a", "b", None, None)),
+                late: credentials.source.late(ends, now),
+                ends,
+                tried,
+                failure: None,
+            }
+        };
+        let failed = |held| Held {
+            failure: Some(CredentialsError::Ended.told()),
+            ..held
         };
         let fresh = Some(Instant::now());
         for (held, due) in [
@@ -432,9 +518,13 @@ mod tests {
             (ends(299, ago), Due::Soon),
             (ends(299, fresh), Due::No),
             (ends(0, ago), Due::Now),
-            (ends(0, fresh), Due::Failed),
+            (ends(0, fresh), Due::Now),
+            (failed(ends(299, fresh)), Due::No),
+            (failed(ends(0, ago)), Due::Now),
+            (failed(ends(0, fresh)), Due::Failed),
             (
                 Held {
+                    late: None,
                     ends: None,
                     ..ends(0, ago)
                 },
@@ -446,6 +536,6 @@ mod tests {
         *credentials.held.lock().unwrap() = ends(60, ago);
         run(credentials.renew());
         let held = credentials.held();
-        assert!(held.identity.is_some() && held.tried > ago);
+        assert!(held.identity.is_some() && held.tried > ago && held.failure.is_some());
     }
 }

@@ -114,6 +114,7 @@ impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         let kind = match &error {
             CallError::Denied(_) => "denied",
+            CallError::Credentials(_) => "credentials",
             CallError::Target(_) => "target",
             CallError::Busy => "busy",
             CallError::Timeout(_) => "timeout",

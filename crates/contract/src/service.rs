@@ -141,6 +141,9 @@ pub enum CallError {
     /// What the manifest has the node add to it is not there.
     #[error("the secret {0} is not set")]
     Unset(SecretName),
+    /// There is nobody as whom it could be asked for now.
+    #[error("there are no credentials for it: {0}")]
+    Credentials(String),
     /// The target cannot be asked for anything.
     #[error("`{0}` cannot be asked for anything")]
     Target(String),

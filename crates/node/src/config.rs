@@ -618,6 +618,35 @@ mod tests {
     }
 
     #[test]
+    fn a_role_is_taken_by_who_has_keys_of_who_is_named() {
+        let role = "role = \"arn:aws:iam::123456789012:role/pond\"\n";
+        let (sts, endpoint) = (
+            "sts = \"https://sts.example.org\"\n",
+            "endpoint = \"https://s3.example.org\"\n",
+        );
+        for good in [vec![role], vec![role, sts], vec![role, sts, endpoint]] {
+            let config = load(&format!("[s3]\n{}", good.concat())).unwrap();
+            assert!(config.s3.unwrap().role.unwrap().ends_with("role/pond"));
+        }
+        for (keys, words) in [
+            ([role, endpoint], "`role` of `[s3]` needs `sts`"),
+            ([sts, endpoint], "`sts` of `[s3]` gives keys of a `role`"),
+            ([role, "anonymous = true\n"], "remove `anonymous`"),
+            (
+                [role, "embedded = \"127.0.0.1:0\"\n"],
+                "`role` of `[s3]` is set beside `embedded`",
+            ),
+            (
+                [sts, "embedded = \"127.0.0.1:0\"\n"],
+                "`sts` of `[s3]` is set beside `embedded`",
+            ),
+        ] {
+            let error = load(&format!("[s3]\n{}", keys.concat())).unwrap_err().to_string();
+            assert!(error.contains(words), "{keys:?} {error}");
+        }
+    }
+
+    #[test]
     fn tls_is_configured_as_a_whole() {
         let whole = "[tls]\nlisten = \"127.0.0.1:443\"\ncertificate = \"c.pem\"\nkey = \"k.pem\"";
         assert_eq!(load(whole).unwrap().tls.key, Some("k.pem".into()));

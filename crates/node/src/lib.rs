@@ -271,10 +271,12 @@ impl Node {
         let functions = Functions::new(network.handle().clone(), limits::links(files), boot_number());
         let services = services(carried, http, tracer, &functions);
         let permits = Arc::new(config.permits());
+        let fits = config.s3.as_ref().map(S3Options::fits).transpose();
         let options = registry::Options {
             services: services.iter().map(|service| service.name()).collect(),
             hears_objects: config.s3.is_some(),
             permits: permits.clone(),
+            fits: fits.map_err(Error::Objects)?.flatten(),
             metrics: Some(metrics.clone()),
             tiers,
             ..registry::Options::default()

@@ -3,6 +3,7 @@
 use crate::limits::free_memory;
 use backend::{Backend, Limits, Proxy};
 use contract::ByteSize;
+use registry::Fits;
 use serde::{Deserialize, Serialize};
 use service_s3::{Credentials, S3};
 use std::{
@@ -10,6 +11,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroU64,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 use tokio::runtime::Handle;
@@ -42,6 +44,13 @@ pub struct S3Options {
     pub credentials_command: Option<Vec<String>>,
     /// none: requests are not signed. When nothing is said, they are in the node's environment, as `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
     pub anonymous: bool,
+    /// The ARN of a role that these keys may take, for one function at a time: its calls are signed with keys that can do what was granted to it and nothing else.
+    /// The node's own keys sign, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Where STS is, which gives such keys, as `https://host:port`; AWS's in the region, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sts: Option<String>,
     /// Connections to it, and calls under way, at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<usize>,
@@ -92,6 +101,8 @@ impl Default for S3Options {
             profile: None,
             credentials_command: None,
             anonymous: false,
+            role: None,
+            sts: None,
             connections: None,
             memory: None,
             bandwidth: 600,
@@ -112,6 +123,8 @@ impl S3Options {
                 ("profile", self.profile.is_some()),
                 ("credentials_command", self.credentials_command.is_some()),
                 ("anonymous", self.anonymous),
+                ("role", self.role.is_some()),
+                ("sts", self.sts.is_some()),
             ];
             return match elsewhere.iter().find(|(_, is_set)| *is_set) {
                 Some((key, _)) => Err(format!(
@@ -135,6 +148,18 @@ impl S3Options {
         }
         if self.credentials_command.as_ref().is_some_and(Vec::is_empty) {
             return Err("`credentials_command` of `[s3]` is empty: name a program".to_owned());
+        }
+        if self.role.is_some() && self.anonymous {
+            return Err("`role` of `[s3]` is taken by somebody who has keys: remove `anonymous`".to_owned());
+        }
+        if self.sts.is_some() && self.role.is_none() {
+            return Err("`sts` of `[s3]` gives keys of a `role`: name that, too".to_owned());
+        }
+        if self.role.is_some() && self.endpoint.is_some() && self.sts.is_none() {
+            return Err(
+                "`role` of `[s3]` needs `sts` beside an `endpoint`: say where STS is, with many servers at the same address"
+                    .to_owned(),
+            );
         }
         if self.poll < Duration::from_millis(100) || self.poll > Duration::from_hours(24) {
             return Err("`poll` of `[s3]` must be between 100ms and 24h".to_owned());
@@ -182,10 +207,30 @@ impl S3Options {
     }
 
     pub(crate) fn service(&self, runtime: Handle) -> Result<S3, String> {
+        S3::new(runtime, self.credentials()?, &self.options()).map_err(|error| error.to_string())
+    }
+
+    /// What a function's grants must be together, if there is something.
+    pub(crate) fn fits(&self) -> Result<Option<Fits>, String> {
+        let policies = self.options().policies().map_err(|error| error.to_string())?;
+        let policies = policies.map(|policies| -> Fits {
+            Arc::new(move |grants| match policies.text(grants) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            })
+        });
+        Ok(policies)
+    }
+
+    fn options(&self) -> service_s3::Options {
         let default = service_s3::Options::default();
-        let options = service_s3::Options {
+        service_s3::Options {
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
+            role: self.role.as_ref().map(|arn| service_s3::RoleOptions {
+                arn: arn.clone(),
+                sts: self.sts.clone(),
+            }),
             addressing: self.addressing.map(|addressing| match addressing {
                 Addressing::Path => service_s3::Addressing::Path,
                 Addressing::Virtual => service_s3::Addressing::Virtual,
@@ -198,8 +243,7 @@ impl S3Options {
             // Those of the backend are fewer; what has just been given up may still be here.
             calls: self.connections.unwrap_or(default.calls).saturating_mul(2),
             ..default
-        };
-        S3::new(runtime, self.credentials()?, &options).map_err(|error| error.to_string())
+        }
     }
 }
 

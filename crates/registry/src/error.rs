@@ -96,6 +96,14 @@ pub enum Error {
         /// Those of `http`, `s3`, `aws` and `lambda`.
         services: String,
     },
+    /// There are too many of them.
+    #[error("`{function}` asks for grants (s3) that this node cannot give it together: {reason}")]
+    GrantsTooMany {
+        /// The function.
+        function: FunctionId,
+        /// Why not.
+        reason: String,
+    },
     /// The manifest has a trigger for objects.
     #[error("`{function}` is to run when objects are written, of which this node does not hear")]
     TriggerUnavailable {
@@ -237,6 +245,7 @@ impl Error {
             | Self::CodeRefused { function, .. }
             | Self::MemoryTooSmall { function, .. }
             | Self::GrantsUnavailable { function, .. }
+            | Self::GrantsTooMany { function, .. }
             | Self::TriggerUnavailable { function }
             | Self::GrantForbidden { function, .. }
             | Self::NotPermitted { function, .. }
@@ -348,6 +357,14 @@ impl Error {
                     ),
                 )
             }
+            Self::GrantsTooMany { function, .. } => (
+                422,
+                "grants-unavailable",
+                format!(
+                    "shorten `[[function.{}.grants.s3]]` in the manifest, or make several functions of this one",
+                    function.function
+                ),
+            ),
             Self::TriggerUnavailable { .. } => (
                 422,
                 "trigger-unavailable",

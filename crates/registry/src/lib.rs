@@ -54,7 +54,7 @@ pub use history::{Distribution, HALF_LIFE, History, Usage, ticks};
 pub use permits::{Beyond, Permit, Permits};
 pub use plan::{Action, Difference, FunctionChange, Plan};
 pub use record::{LIVE, Settings};
-pub use registry::{Admit, Options, Registry};
+pub use registry::{Admit, Fits, Options, Registry};
 pub use snapshot::{Application, Function, Snapshot, Version};
 pub use tiers::{AUTO, Next, NextState, Tier, Tiers};
 

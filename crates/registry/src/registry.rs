@@ -10,7 +10,7 @@ use crate::{
 };
 use contract::{
     ApplicationId, ByteSize, Digest, Engine, Entry, Expect, FunctionId, FunctionRef, Name, PrepareError,
-    Protocol, Qualifier, Revision, Store, StoreError, VersionNumber,
+    Protocol, Qualifier, Revision, S3Grant, Store, StoreError, VersionNumber,
 };
 use manifest::Manifest;
 use parking_lot::{Mutex, RwLock};
@@ -45,6 +45,8 @@ pub struct Options {
     pub hears_objects: bool,
     /// What tenants may be granted of objects and of AWS's services.
     pub permits: Arc<Permits>,
+    /// Whether a function can have all of these.
+    pub fits: Option<Fits>,
     /// Between which engines the node chooses where a manifest leaves it to it.
     pub tiers: Tiers,
 }
@@ -59,10 +61,14 @@ impl Default for Options {
             services: Vec::new(),
             hears_objects: false,
             permits: Arc::default(),
+            fits: None,
             tiers: Tiers::default(),
         }
     }
 }
+
+/// Whether a function can have all of these grants together; if not, why.
+pub type Fits = Arc<dyn Fn(&[S3Grant]) -> Result<(), String> + Send + Sync>;
 
 /// Whether a tenant may have so many functions.
 pub type Admit<'a> = &'a dyn Fn(usize) -> Result<(), Error>;
@@ -266,6 +272,7 @@ impl Registry {
         let Options {
             services,
             permits,
+            fits,
             tiers,
             ..
         } = &self.options;
@@ -279,6 +286,16 @@ impl Registry {
             permits,
         )?;
         permits.check_triggers(application, triggers)?;
+        for (name, (settings, _)) in &wanted {
+            let result = fits.as_ref().map_or(Ok(()), |fits| fits(&settings.s3));
+            result.map_err(|reason| Error::GrantsTooMany {
+                function: FunctionId {
+                    application: application.clone(),
+                    function: name.clone(),
+                },
+                reason,
+            })?;
+        }
         Ok(wanted)
     }
 

@@ -242,9 +242,10 @@ def _broken(failure, url, is_same_twice):
         "busy": theirs.EndpointConnectionError,
         "timeout": theirs.ReadTimeoutError,
         "broken": theirs.ConnectionClosedError,
+        "credentials": theirs.CredentialRetrievalError,
         "lost": theirs.ConnectionClosedError,
     }.get(failure.kind, theirs.HTTPClientError)
-    return made(endpoint_url=url, error=failure.message)
+    return made(endpoint_url=url, error=failure.message, provider="the node", error_msg=failure.message)
 
 
 def carried(request):

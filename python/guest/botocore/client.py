@@ -332,9 +332,10 @@ class BaseClient:
             "busy": exceptions.EndpointConnectionError,
             "timeout": exceptions.ReadTimeoutError,
             "broken": exceptions.ConnectionClosedError,
+            "credentials": exceptions.CredentialRetrievalError,
             "lost": exceptions.UnansweredError,
         }.get(failure.kind, exceptions.HTTPClientError)
-        return made(endpoint_url=self.meta.endpoint_url, error=failure.message)
+        return made(endpoint_url=self.meta.endpoint_url, error=failure.message, provider="the node", error_msg=failure.message)
 
 
 def backend():

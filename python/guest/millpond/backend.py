@@ -19,8 +19,8 @@ _PIECE = 8 << 20
 class Failed(Exception):
     """No reply came, or no more of it.
 
-    `kind` is one of `denied`, `target` (there is no such thing to be asked for), `busy` and `unavailable` (nobody was asked: it may be tried
-    again), `timeout` and `broken` (it may have been done or not), `lost` (the same, since the backend has gone meanwhile) and `damaged` (what
+    `kind` is one of `denied`, `target` (there is no such thing to be asked for), `credentials` (there is nobody as whom it could be asked for),
+    `busy` and `unavailable` (nobody was asked: it may be tried again), `timeout` and `broken` (it may have been done or not), `lost` (the same, since the backend has gone meanwhile) and `damaged` (what
     came does not have its checksum). `data` is what was read of the body before.
     """
 

@@ -13,11 +13,7 @@ mod catalog;
 
 pub use aws::{Credentials, CredentialsError};
 
-use aws::{Client, Denials, Identity};
-use aws_sigv4::{
-    http_request::{SignableBody, SignableRequest, SigningSettings, sign},
-    sign::v4,
-};
+use aws::{Client, Denials, Signer, domain, is_region, origin};
 use bytes::Bytes;
 use catalog::{Form, Known, Question, known};
 use contract::{
@@ -25,7 +21,7 @@ use contract::{
     Session, VersionNumber, pattern_matches,
 };
 use egress::Coming;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body_util::Full;
 use serde_json::json;
 use std::{
@@ -135,11 +131,12 @@ impl Aws {
     /// # Errors
     /// Where the options make no sense.
     pub fn new(runtime: Handle, credentials: Credentials, options: &Options) -> Result<Self, OptionsError> {
-        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if options.region.is_empty() || !options.region.bytes().all(is_name) {
+        if !is_region(&options.region) {
             return Err(OptionsError::Region(options.region.clone()));
         }
-        let endpoint = options.endpoint.as_deref().map(place).transpose()?;
+        let place =
+            |endpoint: &String| origin(endpoint).ok_or_else(|| OptionsError::Endpoint(endpoint.clone()));
+        let endpoint = options.endpoint.as_ref().map(place).transpose()?;
         let is_secure = endpoint
             .as_ref()
             .is_none_or(|endpoint| endpoint.starts_with("https:"));
@@ -156,19 +153,6 @@ impl Aws {
                 denials: Denials::new("AWS's services"),
             }),
         })
-    }
-}
-
-/// An endpoint's scheme and authority.
-fn place(endpoint: &str) -> Result<String, OptionsError> {
-    let wrong = || OptionsError::Endpoint(endpoint.to_owned());
-    let uri: Uri = endpoint.parse().map_err(|_| wrong())?;
-    let authority = uri.authority().ok_or_else(wrong)?;
-    let is_plain =
-        matches!(uri.path(), "" | "/") && uri.query().is_none() && !authority.as_str().contains('@');
-    match uri.scheme_str() {
-        Some(scheme @ ("http" | "https")) if is_plain => Ok(format!("{scheme}://{authority}")),
-        _ => Err(wrong()),
     }
 }
 
@@ -262,7 +246,13 @@ impl Shared {
         *request.uri_mut() = url.parse().map_err(|_| CallError::Target(url.clone()))?;
         *request.headers_mut() = fields;
         if let Some(identity) = &identity {
-            self.sign(&mut request, identity, service, &body)?;
+            let signer = Signer {
+                identity,
+                service: service.signing,
+                region: &self.region,
+                time: SystemTime::now(),
+            };
+            signer.sign(&mut request, &body)?;
         }
         let response = self.client.send(request, &AtomicU64::new(0), patience).await?;
         let (head, body) = response.into_parts();
@@ -274,33 +264,6 @@ impl Shared {
             },
             body: Body::Stream(Box::new(Coming::new(body, &self.runtime, Some(pause), place))),
         })
-    }
-
-    fn sign(
-        &self,
-        request: &mut http::Request<Full<Bytes>>,
-        identity: &Identity,
-        service: &Known,
-        body: &[u8],
-    ) -> Result<(), CallError> {
-        let parameters = v4::SigningParams::builder()
-            .identity(identity)
-            .region(&self.region)
-            .name(service.signing)
-            .time(SystemTime::now())
-            .settings(SigningSettings::default())
-            .build();
-        // What cannot be signed is not said: an error's text might have a part of what signs.
-        let unsigned = || CallError::Broken("the request cannot be signed".to_owned());
-        let parameters = parameters.map_err(|_| unsigned())?.into();
-        let fields = request.headers().iter();
-        let fields = fields.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-        let url = request.uri().to_string();
-        let signable = SignableRequest::new("POST", url, fields, SignableBody::Bytes(body));
-        let signed = signable.and_then(|signable| sign(signable, &parameters));
-        let (instructions, _) = signed.map_err(|_| unsigned())?.into_parts();
-        instructions.apply_to_request_http1x(request);
-        Ok(())
     }
 }
 
@@ -417,14 +380,6 @@ async fn within<T>(
 ) -> Result<T, CallError> {
     let waited = time::timeout(patience, future).await;
     waited.unwrap_or(Err(CallError::Timeout(what)))
-}
-
-/// China has a domain of its own: <https://docs.amazonaws.cn/en_us/aws/latest/userguide/endpoints-arns.html>.
-fn domain(region: &str) -> &'static str {
-    match region.starts_with("cn-") {
-        true => "amazonaws.com.cn",
-        false => "amazonaws.com",
-    }
 }
 
 fn unfit(field: &str) -> CallError {

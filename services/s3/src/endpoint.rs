@@ -1,6 +1,7 @@
 //! Where S3 is, and what the operator says of it.
 
-use crate::target::Target;
+use crate::{session::Policies, target::Target};
+use aws::{domain, is_region};
 use http::{Uri, uri::Scheme};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ pub struct Options {
     pub endpoint: Option<String>,
     /// What requests are signed for.
     pub region: String,
+    /// The role that is taken for each function, if calls are not to be signed with the node's own keys.
+    pub role: Option<RoleOptions>,
     /// Where a bucket is named; by default in the path if there is an endpoint, in the host's name if not.
     pub addressing: Option<Addressing>,
     /// Whether signatures are of bodies too.
@@ -33,6 +36,7 @@ impl Default for Options {
         Self {
             endpoint: None,
             region: "us-east-1".to_owned(),
+            role: None,
             addressing: None,
             payload: Payload::Auto,
             calls: 1024,
@@ -42,6 +46,15 @@ impl Default for Options {
             pause: Duration::from_secs(60),
         }
     }
+}
+
+/// A role, which is taken for one function at a time: a role session can do what that was granted.
+#[derive(Clone, Debug)]
+pub struct RoleOptions {
+    /// Its ARN.
+    pub arn: String,
+    /// Where STS is, as `https://host:port`; AWS's in the region if there is none.
+    pub sts: Option<String>,
 }
 
 /// Where a bucket is named.
@@ -74,9 +87,31 @@ pub enum OptionsError {
     /// Not the name of a region.
     #[error("`{0}` is not the name of a region")]
     Region(String),
+    /// Not a role that can be taken.
+    #[error(transparent)]
+    Role(#[from] aws::RoleError),
     /// No certificate can be checked.
     #[error(transparent)]
     Trust(#[from] aws::TrustError),
+}
+
+impl Options {
+    /// How session policies are written, if there are to be any.
+    ///
+    /// # Errors
+    /// Where the options make no sense.
+    pub fn policies(&self) -> Result<Option<Policies>, OptionsError> {
+        let endpoint = Endpoint::of(self)?;
+        let role = self.role.as_ref();
+        Ok(role.map(|role| Policies::new(&role.arn, &endpoint)))
+    }
+
+    /// Where STS is, if it is asked.
+    pub(crate) fn sts(&self) -> Option<String> {
+        let role = self.role.as_ref()?;
+        let amazons = || format!("https://sts.{}.{}", self.region, domain(&self.region));
+        Some(role.sts.clone().unwrap_or_else(amazons))
+    }
 }
 
 /// Where requests go.
@@ -93,17 +128,11 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     pub(crate) fn of(options: &Options) -> Result<Self, OptionsError> {
         let region = options.region.clone();
-        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if region.is_empty() || !region.bytes().all(is_name) {
+        if !is_region(&region) {
             return Err(OptionsError::Region(region));
         }
         let text = options.endpoint.clone();
-        // China has a domain of its own: https://docs.aws.amazon.com/general/latest/gr/s3.html.
-        let domain = match region.starts_with("cn-") {
-            true => "amazonaws.com.cn",
-            false => "amazonaws.com",
-        };
-        let text = text.unwrap_or_else(|| format!("https://s3.{region}.{domain}"));
+        let text = text.unwrap_or_else(|| format!("https://s3.{region}.{}", domain(&region)));
         let wrong = || OptionsError::Endpoint(text.clone());
         let uri: Uri = text.parse().map_err(|_| wrong())?;
         let scheme = uri.scheme().cloned().ok_or_else(wrong)?;
@@ -128,6 +157,15 @@ impl Endpoint {
     /// Whether it is reached by TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.scheme == Scheme::HTTPS
+    }
+
+    /// Whether AWS itself serves it.
+    pub(crate) fn is_amazons(&self) -> bool {
+        let host = self
+            .authority
+            .rsplit_once(':')
+            .map_or(&self.authority[..], |(host, _)| host);
+        host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn")
     }
 
     /// The URL of a target.
@@ -186,6 +224,52 @@ mod tests {
         );
         let named = url(Some("http://h:1/p"), Some(Addressing::Virtual), "/bucket/k");
         assert_eq!(named, "http://bucket.h:1/p/k");
+    }
+
+    #[test]
+    fn where_sts_is() {
+        let sts = |region: &str, sts: Option<&str>| {
+            let role = RoleOptions {
+                arn: "arn:aws:iam::1:role/r".to_owned(),
+                sts: sts.map(str::to_owned),
+            };
+            let options = Options {
+                region: region.to_owned(),
+                role: Some(role),
+                ..Options::default()
+            };
+            options.sts().unwrap()
+        };
+        assert_eq!(sts("eu-west-1", None), "https://sts.eu-west-1.amazonaws.com");
+        assert_eq!(sts("cn-north-1", None), "https://sts.cn-north-1.amazonaws.com.cn");
+        assert_eq!(sts("us-east-1", Some("https://h:9000")), "https://h:9000");
+        assert_eq!(Options::default().sts(), None);
+    }
+
+    #[test]
+    fn whose_it_is() {
+        for (endpoint, is_amazons) in [
+            (None, true),
+            (Some("https://s3.cn-north-1.amazonaws.com.cn"), true),
+            (
+                Some("https://bucket.vpce-1.s3.us-east-1.vpce.amazonaws.com:443"),
+                true,
+            ),
+            (Some("https://s3.example.org"), false),
+            (Some("http://127.0.0.1:9000"), false),
+            (Some("http://[::1]"), false),
+            (Some("https://amazonaws.com.example.org"), false),
+        ] {
+            let options = Options {
+                endpoint: endpoint.map(str::to_owned),
+                ..Options::default()
+            };
+            assert_eq!(
+                Endpoint::of(&options).unwrap().is_amazons(),
+                is_amazons,
+                "{endpoint:?}"
+            );
+        }
     }
 
     #[test]

@@ -19,6 +19,9 @@
 //! - `x-millpond-form: SECONDS`, with `POST` of a key, sends nothing either: the reply says in JSON where a form goes by which anyone can upload that until then,
 //!   and the `fields` that it has for it. The body is a JSON list of the conditions for what else is in the form.
 //!
+//! Calls are signed with the node's keys, or, where it takes a role, with those of a role session of the function's own (module `session`), by which S3 itself allows what was granted and
+//! nothing else.
+//!
 //! A call is sent once; whether it is worth another try is the sandbox's to say. An object that is read with `x-amz-checksum-mode: ENABLED`
 //! is compared with the checksum that S3 tells of it, if it tells one of all its bytes: one that differs breaks off.
 
@@ -34,21 +37,26 @@ mod endpoint;
 mod fields;
 mod policy;
 mod reply;
+mod session;
 mod sign;
 mod target;
 mod work;
 
 pub use aws::{Credentials, CredentialsError};
-pub use endpoint::{Addressing, Options, OptionsError, Payload};
+pub use endpoint::{Addressing, Options, OptionsError, Payload, RoleOptions};
+pub use session::{Policies, TooLong};
 
 use access::{Kind, classify, is_granted, lists};
-use aws::{Client, Denials};
+use aws::{Client, Denials, Role};
 use body::Outgoing;
-use contract::{Body, Call, Calling, FunctionId, Grant, Reply, S3Grant, Service, Session, VersionNumber};
+use contract::{
+    Body, Call, CallError, Calling, FunctionId, Grant, Reply, S3Grant, Service, Session, VersionNumber,
+};
 use endpoint::Endpoint;
 use fields::{Fields, Unfit};
 use http::{HeaderValue, Method};
 use reply::{Form, Refusal};
+use session::{LIFETIME, RoleSessions, Signers};
 use std::{sync::Arc, time::Duration};
 use target::{Source, Target, misnames_bucket};
 use tokio::{runtime::Handle, sync::Semaphore};
@@ -61,7 +69,7 @@ pub struct S3 {
 struct Shared {
     client: Client<Outgoing>,
     runtime: Handle,
-    credentials: Arc<Credentials>,
+    signers: Signers,
     endpoint: Endpoint,
     signs_bodies: bool,
     signs_streams: bool,
@@ -75,6 +83,8 @@ struct S3Session {
     function: FunctionId,
     version: VersionNumber,
     grants: Arc<[S3Grant]>,
+    /// As whom its calls are signed, or why as nobody.
+    credentials: Result<Arc<Credentials>, CallError>,
     shared: Arc<Shared>,
 }
 
@@ -83,11 +93,25 @@ impl S3 {
     pub fn new(runtime: Handle, credentials: Credentials, options: &Options) -> Result<Self, OptionsError> {
         let endpoint = Endpoint::of(options)?;
         let is_secure = endpoint.is_secure();
+        let credentials = Arc::new(credentials);
+        let signers = match (&options.role, options.sts()) {
+            (Some(role), Some(sts)) => {
+                let policies = Policies::new(&role.arn, &endpoint);
+                let role = aws::RoleOptions {
+                    arn: role.arn.clone(),
+                    endpoint: sts,
+                    region: options.region.clone(),
+                    lifetime: LIFETIME,
+                };
+                Signers::RoleSessions(RoleSessions::new(Role::new(credentials, role)?, policies))
+            }
+            _ => Signers::Node(credentials),
+        };
         Ok(Self {
             shared: Arc::new(Shared {
                 client: Client::new(options.connect, options.idle, is_secure)?,
                 runtime,
-                credentials: Arc::new(credentials),
+                signers,
                 signs_bodies: match options.payload {
                     Payload::Signed => true,
                     Payload::Unsigned => false,
@@ -111,10 +135,12 @@ impl Service for S3 {
 
     fn bind(&self, grant: &Grant) -> Option<Arc<dyn Session>> {
         (!grant.s3.is_empty()).then(|| {
+            let credentials = self.shared.signers.of(&grant.function, &grant.s3);
             Arc::new(S3Session {
                 function: grant.function.clone(),
                 version: grant.version,
                 grants: grant.s3.clone().into(),
+                credentials,
                 shared: self.shared.clone(),
             }) as Arc<dyn Session>
         })
@@ -179,18 +205,33 @@ impl Session for S3Session {
             Ok(asked) => asked,
             Err(reply) => return Box::pin(async move { Ok(*reply) }),
         };
+        let credentials = match &self.credentials {
+            Ok(credentials) => credentials.clone(),
+            Err(error) => {
+                self.log_unsigned(error);
+                let error = error.clone();
+                return Box::pin(async move { Err(error) });
+            }
+        };
         let Ok(place) = self.shared.places.clone().try_acquire_owned() else {
             let reply = Refusal::busy().reply(&asked.target.resource(), asked.form());
             return Box::pin(async move { Ok(reply) });
         };
         let (shared, grants) = (self.shared.clone(), self.grants.clone());
         egress::call(&self.shared.runtime, async move {
-            shared.serve(asked, &grants, place).await
+            shared.serve(asked, &credentials, &grants, place).await
         })
     }
 }
 
 impl S3Session {
+    fn log_unsigned(&self, error: &CallError) {
+        let (function, version, shared) = (&self.function, self.version, &self.shared);
+        shared.denials.log(&shared.runtime, function, || {
+            tracing::warn!(%function, %version, %error, "a call to S3 is not signed");
+        });
+    }
+
     /// What is asked, if it may be; else what S3 would say.
     fn understand(&self, call: Call) -> Result<Asked, Box<Reply>> {
         let (mut fields, fit) = Fields::read(call.parameters);

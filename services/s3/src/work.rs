@@ -12,6 +12,7 @@ use crate::{
     reply::{Refusal, document_reply, fields, is_document, may_be_document, show_buckets, whole},
     sign::{Content, Signer},
 };
+use aws::Credentials;
 use bytes::Bytes;
 use contract::{Body, BodyError, BodyStream, CallError, Reply, ResponseHead, S3Grant};
 use egress::Coming;
@@ -55,15 +56,16 @@ impl From<BodyError> for Stop {
 }
 
 impl Shared {
-    /// Does what is asked.
+    /// Does what is asked, and signs as who is given.
     pub(crate) async fn serve(
         self: &Arc<Self>,
         mut asked: Asked,
+        credentials: &Arc<Credentials>,
         grants: &[S3Grant],
         place: OwnedSemaphorePermit,
     ) -> Result<Reply, CallError> {
         let (resource, form) = (asked.target.resource(), asked.form());
-        match self.work(&mut asked, grants, place).await {
+        match self.work(&mut asked, credentials, grants, place).await {
             Ok(reply) => Ok(reply),
             Err(Stop::Refused(refusal)) => Ok(refusal.reply(&resource, form)),
             Err(Stop::Failed(error)) => Err(error),
@@ -73,6 +75,7 @@ impl Shared {
     async fn work(
         self: &Arc<Self>,
         asked: &mut Asked,
+        credentials: &Arc<Credentials>,
         grants: &[S3Grant],
         place: OwnedSemaphorePermit,
     ) -> Result<Reply, Stop> {
@@ -89,12 +92,7 @@ impl Shared {
             };
             asked.body = Body::Whole(request.into());
         }
-        let identity = within(
-            patience,
-            "the node's credentials for S3",
-            self.credentials.identity(),
-        )
-        .await?;
+        let identity = within(patience, "the credentials for S3", credentials.identity()).await?;
         let signer = Signer {
             identity: identity.as_ref(),
             region: &self.endpoint.region,

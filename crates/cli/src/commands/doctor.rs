@@ -152,6 +152,10 @@ fn objects(config: &Config) -> Finding {
         Some(endpoint) => format!("at {endpoint}"),
         None => format!("of AWS, in {}", s3.region),
     };
+    let place = match &s3.role {
+        Some(role) => format!("{place}, in the role {role}"),
+        None => place,
+    };
     match s3.probe() {
         Ok(()) => finding(State::Ok, place),
         Err(reason) => finding(State::Missing, format!("{place}: {reason}")),

@@ -593,6 +593,35 @@ fn operations(action: &str, table: &str) -> String {
     )
 }
 
+#[test]
+fn grants_that_do_not_fit_together_are_refused() {
+    let node = Node::with(Options {
+        services: vec!["s3"],
+        fits: Some(Arc::new(|grants| match grants.len() {
+            0..=1 => Ok(()),
+            more => Err(format!("{more} are too many")),
+        })),
+        ..Options::default()
+    });
+    let one = granting("photos", "a/", "\"get\"");
+    let two = format!(
+        "{one}[[function.resize.grants.s3]]\nbucket = \"photos\"\nprefix = \"b/\"\nactions = [\"get\"]\n"
+    );
+    let refused = deploy_of(None, node.registry(), &two).unwrap_err();
+    let (text, problem) = (refused.to_string(), refused.problem());
+    assert_eq!((problem.status, &*problem.code), (422, "grants-unavailable"));
+    assert!(
+        text.contains("`shop.resize`") && text.contains("2 are too many"),
+        "{text}"
+    );
+    assert!(
+        problem.hint.contains("[[function.resize.grants.s3]]"),
+        "{}",
+        problem.hint
+    );
+    assert!(deploy_of(None, node.registry(), &one).is_ok());
+}
+
 fn hearing(text: &str, prefix: &str) -> String {
     format!("{text}[[trigger.object]]\nfunction = \"resize\"\nbucket = \"photos\"\nprefix = \"{prefix}\"\n")
 }

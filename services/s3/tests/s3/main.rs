@@ -1,6 +1,7 @@
 //! The service from outside: against a server that does what it is told, and against one that is S3.
 
 mod gateway;
+mod sessions;
 mod told;
 mod trust;
 
