@@ -16,14 +16,19 @@ KEY = "pondkey"
 SECRET = "s3cr3t-of-the-pond-0123456789abcdefXYZ"
 
 
-class S3Server:
-    """S3 on loopback. `stop` and `start` as often as a test likes; what was stored stays. With `users`, others than its owner can be let in."""
+def versitygw():
+    """The program."""
+    if not VERSITYGW.exists():
+        pytest.skip("there is no S3 server: versitygw is built by `make test` where Go 1.25 or later is")
+    return VERSITYGW
 
-    def __init__(self, folder, users=False):
-        if not VERSITYGW.exists():
-            pytest.skip("there is no S3 server: versitygw is built by `make test` where Go 1.25 or later is")
-        self.folder, self.users = Path(folder), users
-        for name in ("objects", "versions", "users"):
+
+class S3Server:
+    """S3 on loopback. `stop` and `start` as often as a test likes; what was stored stays. With an `iam`, it lets others than its owner do what that says."""
+
+    def __init__(self, folder, iam=None):
+        self.binary, self.folder, self.iam = versitygw(), Path(folder), iam
+        for name in ("objects", "versions"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -32,9 +37,9 @@ class S3Server:
         self.process = None
 
     def start(self):
-        command = [VERSITYGW, "--port", f"127.0.0.1:{self.port}", "--access", KEY, "--secret", SECRET, "--keep-alive", "--quiet"]
-        if self.users:
-            command += ["--iam-dir", self.folder / "users", "--access-log", self.folder / "requests"]
+        command = [self.binary, "--port", f"127.0.0.1:{self.port}", "--access", KEY, "--secret", SECRET, "--keep-alive", "--quiet"]
+        if self.iam:
+            command += ["--iam-standalone-endpoint", self.iam.private, "--access-log", self.folder / "requests"]
         command += ["posix", "--versioning-dir", self.folder / "versions", self.folder / "objects"]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, env=clean_environment(), stdout=log, stderr=log)
@@ -68,7 +73,7 @@ class S3Server:
         )
 
     def requests(self):
-        """Who has asked for what, where there are users: an access key's id, an operation, a key, for each request that has been answered."""
+        """Who has asked for what, where there is an `iam`: an access key's id, an operation, a key, for each request that has been answered."""
         return re.findall(r"\] \S+ (\S+) \S+ (\S+) (\S+) ", (self.folder / "requests").read_text())
 
     def configuration(self, folder, **more):
