@@ -10,12 +10,13 @@ use object::{
     elf::{self, ProgramHeader64},
     read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _},
 };
+use parking_lot::Mutex;
 use rustix::{
     fd::AsFd,
     mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap},
     param,
 };
-use std::{ffi::c_void, ops::Range, ptr};
+use std::{ffi::c_void, ops::Range, ptr, sync::Arc};
 
 /// Why an object is not loaded.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -43,6 +44,74 @@ const MOST: u64 = 2 << 30;
 /// Objects of no more than this are copied: to map the file's pages, and to write to some of them, takes longer.
 const SMALL: u64 = 64 << 10;
 
+/// Mappings of copied objects that are no more, for others: their pages are there, which costs more than all else that such an object needs.
+#[derive(Debug, Default)]
+pub struct Vacated(Mutex<Vec<Mapping>>);
+
+impl Vacated {
+    /// Who takes one leaves one soon.
+    const KEPT: usize = 16;
+    /// Elsewhere the kernel sees to it that a processor does not run what it remembers of a page, and only for pages that are new.
+    const WORKS: bool = cfg!(target_arch = "x86_64");
+
+    /// One of this size that is all zeros and may be written to.
+    fn take(&self, size: usize) -> Option<Mapping> {
+        let mut kept = self.0.lock();
+        let found = kept.iter().rposition(|mapping| mapping.size == size)?;
+        Some(kept.remove(found))
+    }
+
+    fn put(&self, mapping: Mapping) {
+        if !Self::WORKS {
+            return;
+        }
+        // SAFETY: nobody runs or reads what is in it any more.
+        let is_clear = unsafe {
+            mprotect(
+                mapping.base,
+                mapping.size,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )
+            .map(|()| ptr::write_bytes(mapping.base.cast::<u8>(), 0, mapping.size))
+            .is_ok()
+        };
+        if is_clear {
+            let mut kept = self.0.lock();
+            let oldest = (kept.len() >= Self::KEPT).then(|| kept.remove(0));
+            kept.push(mapping);
+            drop(kept);
+            drop(oldest);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Mapping {
+    base: *mut c_void,
+    size: usize,
+}
+
+// SAFETY: memory that belongs to this value alone.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(size: usize, rights: ProtFlags, flags: MapFlags) -> Result<Self, ObjectError> {
+        // SAFETY: a new mapping, which nobody knows of.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), size, rights, MapFlags::PRIVATE | flags) };
+        Ok(Self {
+            base: base.map_err(host)?,
+            size,
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value's own. Whoever runs code in it has an `Arc` of its object.
+        let _ = unsafe { munmap(self.base, self.size) };
+    }
+}
+
 /// Bytes of a page of the host's.
 fn page_size() -> u64 {
     param::page_size() as u64
@@ -51,8 +120,12 @@ fn page_size() -> u64 {
 /// Compiled code in this process.
 #[derive(Debug)]
 pub struct Object {
+    /// Gone once the object is.
+    mapping: Option<Mapping>,
     base: *mut c_void,
     size: usize,
+    /// Where its mapping goes that was copied.
+    vacated: Option<Arc<Vacated>>,
     text: Vec<Range<usize>>,
     /// Addresses: the functions that are referred to, by place, then the entries.
     pub(crate) symbols: Vec<usize>,
@@ -65,8 +138,9 @@ unsafe impl Sync for Object {}
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: this value's mapping. Whoever runs its code has an `Arc` of it.
-        let _ = unsafe { munmap(self.base, self.size) };
+        if let (Some(mapping), Some(vacated)) = (self.mapping.take(), &self.vacated) {
+            vacated.put(mapping);
+        }
     }
 }
 
@@ -91,22 +165,27 @@ struct Checked<'d> {
 
 impl Object {
     /// Maps an object that begins at an offset of a file, whose bytes from there on these are. It has so many symbols.
-    pub fn load(file: impl AsFd, offset: u64, bytes: &[u8], symbols: usize) -> Result<Self, ObjectError> {
+    pub fn load(
+        file: impl AsFd,
+        offset: u64,
+        bytes: &[u8],
+        symbols: usize,
+        vacated: &Arc<Vacated>,
+    ) -> Result<Self, ObjectError> {
         let checked = check(bytes, symbols)?;
         let size =
             usize::try_from(checked.size).map_err(|_| ObjectError::Refused("too large a segment".into()))?;
         let is_small = checked.size <= SMALL;
-        let (rights, flags) = match is_small {
-            true => (ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE),
-            false => (ProtFlags::empty(), MapFlags::NORESERVE),
-        };
-        // SAFETY: a new mapping, which nobody knows of.
-        let base = unsafe {
-            mmap_anonymous(ptr::null_mut(), size, rights, MapFlags::PRIVATE | flags).map_err(host)?
+        let mapping = match is_small.then(|| vacated.take(size)).flatten() {
+            Some(mapping) => mapping,
+            None if is_small => Mapping::new(size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE)?,
+            None => Mapping::new(size, ProtFlags::empty(), MapFlags::NORESERVE)?,
         };
         let mut object = Self {
-            base,
+            base: mapping.base,
+            mapping: Some(mapping),
             size,
+            vacated: is_small.then(|| vacated.clone()),
             text: Vec::new(),
             symbols: Vec::new(),
         };
@@ -418,4 +497,52 @@ fn check_relocations(
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(pages: usize) -> Mapping {
+        let size = pages * page_size() as usize;
+        let mapping = Mapping::new(size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE).unwrap();
+        // SAFETY: this mapping's own bytes.
+        unsafe { ptr::write_bytes(mapping.base.cast::<u8>(), 0xc3, size) };
+        let all = MprotectFlags::READ | MprotectFlags::EXEC;
+        // SAFETY: as above.
+        unsafe { mprotect(mapping.base, size, all).unwrap() };
+        mapping
+    }
+
+    #[test]
+    fn what_is_vacated_is_clear_and_goes_to_one_of_its_size() {
+        if !Vacated::WORKS {
+            return;
+        }
+        let vacated = Vacated::default();
+        let (one, two) = (mapping(1), mapping(2));
+        let (size, place) = (one.size, one.base);
+        vacated.put(one);
+        vacated.put(two);
+        assert!(vacated.take(3 * size).is_none());
+        let taken = vacated.take(size).unwrap();
+        assert_eq!(taken.base, place);
+        // SAFETY: mapped, and readable and writable again, or this test ends here.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(taken.base.cast::<u8>(), size) };
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        bytes.fill(1);
+        assert!(vacated.take(size).is_none());
+    }
+
+    #[test]
+    fn no_more_are_kept_than_are_of_use() {
+        if !Vacated::WORKS {
+            return;
+        }
+        let vacated = Vacated::default();
+        (0..3 * Vacated::KEPT).for_each(|_| vacated.put(mapping(1)));
+        let size = page_size() as usize;
+        let kept: Vec<Mapping> = std::iter::from_fn(|| vacated.take(size)).collect();
+        assert_eq!(kept.len(), Vacated::KEPT);
+    }
 }

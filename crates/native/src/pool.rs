@@ -3,6 +3,7 @@
 use crate::{
     guest::{Guest, Vacant},
     layout::Outside,
+    object::Vacated,
 };
 use contract::CoreId;
 use fiber::{Stack, Thread};
@@ -58,6 +59,8 @@ pub struct Pool {
     pub(crate) places: Arc<Places>,
     pub(crate) idle: Idle<Box<Guest>>,
     vacant: Mutex<Vec<Vacant>>,
+    /// Where code was that nobody asks for any more.
+    pub(crate) codes: Arc<Vacated>,
     pub(crate) guards: Arc<Guards>,
     /// None where the kernel cannot tell which pages were written.
     pub(crate) pages: Option<Pages>,
@@ -116,6 +119,7 @@ impl Pool {
             places,
             idle: Idle::new(threads),
             vacant: Mutex::default(),
+            codes: Arc::default(),
             guards: Arc::new(Guards::new(fresh::most(threads))),
             pages: Pages::open(),
             keep_resident,

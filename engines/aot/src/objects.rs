@@ -3,7 +3,7 @@
 use crate::{Target, Toolchain, toolchain};
 use native::object::{Object, ObjectError};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use std::{fs, io::Write as _, path::Path, process::Command};
+use std::{fs, io::Write as _, path::Path, process::Command, sync::Arc};
 
 /// What every object has: an image of no function but the library.
 const IMAGE: &str = r#"
@@ -42,7 +42,7 @@ fn object(toolchain: &Toolchain, source: &str, more: &[&str]) -> Vec<u8> {
 fn load(bytes: &[u8]) -> Result<Object, ObjectError> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
-    Object::load(&file, 0, bytes, 0)
+    Object::load(&file, 0, bytes, 0, &Arc::default())
 }
 
 #[test]
