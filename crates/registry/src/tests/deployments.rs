@@ -597,7 +597,7 @@ fn operations(action: &str, table: &str) -> String {
 fn grants_that_do_not_fit_together_are_refused() {
     let node = Node::with(Options {
         services: vec!["s3"],
-        fits: Some(Arc::new(|grants| match grants.len() {
+        fits: Some(Arc::new(|grants: &[S3Grant]| match grants.len() {
             0..=1 => Ok(()),
             more => Err(format!("{more} are too many")),
         })),
