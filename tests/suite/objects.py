@@ -1,7 +1,6 @@
 """A real S3 server for the tests: versitygw on a folder, with keys of its own."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -16,39 +15,45 @@ KEY = "pondkey"
 SECRET = "s3cr3t-of-the-pond-0123456789abcdefXYZ"
 
 
-def versitygw():
-    """The program."""
-    if not VERSITYGW.exists():
-        pytest.skip("there is no S3 server: versitygw is built by `make test` where Go 1.25 or later is")
-    return VERSITYGW
+def free_port():
+    """A port of loopback on which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def listens(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 class S3Server:
-    """S3 on loopback. `stop` and `start` as often as a test likes; what was stored stays. With an `iam`, it lets others than its owner do what that says."""
+    """S3 on loopback. `stop` and `start` as often as a test likes; what was stored stays."""
 
-    def __init__(self, folder, iam=None):
-        self.binary, self.folder, self.iam = versitygw(), Path(folder), iam
+    # Of the server, beside those that it always has.
+    options = ()
+
+    def __init__(self, folder):
+        if not VERSITYGW.exists():
+            pytest.skip("there is no S3 server: versitygw is built by `make test` where Go 1.25 or later is")
+        self.folder = Path(folder)
         for name in ("objects", "versions"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self.process = None
 
     def start(self):
-        command = [self.binary, "--port", f"127.0.0.1:{self.port}", "--access", KEY, "--secret", SECRET, "--keep-alive", "--quiet"]
-        if self.iam:
-            command += ["--iam-standalone-endpoint", self.iam.private, "--access-log", self.folder / "requests"]
-        command += ["posix", "--versioning-dir", self.folder / "versions", self.folder / "objects"]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, env=clean_environment(), stdout=log, stderr=log)
-        eventually(self._listens, "the S3 server listens")
+        self.process = self.run(self.port, *self.options, "posix", "--versioning-dir", self.folder / "versions", self.folder / "objects")
         return self
 
-    def _listens(self):
-        with socket.socket() as client:
-            return client.connect_ex(("127.0.0.1", self.port)) == 0
+    def run(self, port, *options):
+        """A process of the server's program that listens at this port."""
+        command = [VERSITYGW, "--port", f"127.0.0.1:{port}", "--access", KEY, "--secret", SECRET, "--keep-alive", "--quiet", *options]
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(command, env=clean_environment(), stdout=log, stderr=log)
+        eventually(lambda: listens(port), "the S3 server listens")
+        return process
 
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)
@@ -71,10 +76,6 @@ class S3Server:
         return boto3.client(
             "s3", endpoint_url=self.endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name="us-east-1"
         )
-
-    def requests(self):
-        """Who has asked for what, where there is an `iam`: an access key's id, an operation, a key, for each request that has been answered."""
-        return re.findall(r"\] \S+ (\S+) \S+ (\S+) (\S+) ", (self.folder / "requests").read_text())
 
     def configuration(self, folder, **more):
         """Of a node that has the keys in a file."""

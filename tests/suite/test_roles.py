@@ -1,159 +1,16 @@
-"""Roles: a function's calls are signed with keys that can do what was granted to it and nothing else, and it is S3 that says so.
+"""Roles: a function's calls are signed with keys that can do what was granted to it and nothing else, and it is S3 that says so (`roles`)."""
 
-The S3 server is a real one, with users and policies of buckets. What it does not have is STS, which is here: a role session is a user of the S3 server, its session policy becomes
-part of the policies of the buckets, and when it ends the user is no more. Of policies, the server knows no conditions, and of `DeleteObjects` it wants that it may be done to the bucket:
-what they say of these is looked at where they are asked for, and in `services/s3/src/session/tests.rs`.
-"""
-
-import hashlib
 import json
-import secrets
 import threading
-import time
 import urllib.request
-from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qsl
 
-import boto3
 import pytest
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from harness import PATIENCE, cli, eventually
-from objects import KEY, SECRET, S3Server, granted
-from signed import is_signed, scope
+from objects import SECRET, granted
+from roles import ROLE, RoleServer, Sts, fails, hangs, refuses, speaks_nonsense
+from test_embedded import NOTE
 from test_objects import objects
-
-ROLE = "arn:aws:iam::123456789012:role/pond"
-
-
-class Sts:
-    """STS on loopback, before an S3 server. `fault` answers in its place."""
-
-    def __init__(self, s3):
-        self.s3, self.lifetime, self.fault = s3, 3600, None
-        # What was asked for, the keys that were given, how many of them have ended, and requests that were not signed.
-        self.asked, self.keys, self.ended, self.wrong = [], {}, 0, []
-        # By bucket, what users are allowed.
-        self.statements = {}
-        self.lock, self.over, self.server, self.port = threading.Lock(), threading.Event(), None, 0
-        self.up()
-        self.endpoint = f"http://127.0.0.1:{self.port}"
-
-    def up(self):
-        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), Answers)
-        self.server.sts, self.port = self, self.server.server_address[1]
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-    def down(self):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-    def close(self):
-        self.over.set()
-        self.down()
-
-    def session(self, asked):
-        """Gives keys that can do what is asked for, and no more."""
-        policy = json.loads(asked["Policy"])
-        key, secret, token = f"ASIA{secrets.token_hex(8).upper()}", secrets.token_hex(20), secrets.token_hex(40)
-        ends = time.time() + self.lifetime
-        with self.lock:
-            self.asked.append({"name": asked["RoleSessionName"], "policy": policy, "text": asked["Policy"], "seconds": int(asked["DurationSeconds"])})
-            self.keys[key] = (secret, token)
-            self._admin("create-user", f"<Account><Access>{key}</Access><Secret>{secret}</Secret><Role>user</Role></Account>")
-            for statement in policy["Statement"]:
-                for resource in each(statement["Resource"]):
-                    bucket = resource.removeprefix("arn:aws:s3:::").partition("/")[0]
-                    allowed = {"Effect": "Allow", "Principal": {"AWS": key}, "Action": each(statement["Action"]), "Resource": resource}
-                    self.statements.setdefault(bucket, []).append(allowed)
-            self._allow()
-        timer = threading.Timer(ends - time.time(), self.end, [key])
-        timer.daemon = True
-        timer.start()
-        told = datetime.fromtimestamp(ends, UTC).isoformat().replace("+00:00", "Z")
-        return (
-            '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>'
-            f"<AssumedRoleUser><Arn>{ROLE}/x</Arn><AssumedRoleId>A:x</AssumedRoleId></AssumedRoleUser>"
-            f"<Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey><SessionToken>{token}</SessionToken>"
-            f"<Expiration>{told}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
-        )
-
-    def end(self, key):
-        """The keys of a session are nobody's from now on."""
-        with self.lock:
-            if self.over.is_set():
-                return
-            for bucket, statements in self.statements.items():
-                self.statements[bucket] = [statement for statement in statements if statement["Principal"]["AWS"] != key]
-            self._allow()
-            self._admin(f"delete-user?access={key}", "")
-            self.ended += 1
-
-    def _allow(self):
-        client = self.s3.client()
-        for bucket, statements in self.statements.items():
-            if statements:
-                client.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": statements}))
-            else:
-                client.delete_bucket_policy(Bucket=bucket)
-
-    def _admin(self, what, text):
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        request = AWSRequest("PATCH", f"{self.s3.endpoint}/{what}", headers={"x-amz-content-sha256": digest}, data=text)
-        SigV4Auth(Credentials(KEY, SECRET), "s3", "us-east-1").add_auth(request)
-        request = urllib.request.Request(request.url, data=text.encode(), headers=dict(request.headers), method="PATCH")
-        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-            response.read()
-
-    def client(self, which=-1):
-        """S3's, with the keys of a session: what could be done by whoever had them."""
-        key, (secret, token) = list(self.keys.items())[which]
-        return boto3.client("s3", endpoint_url=self.s3.endpoint, aws_access_key_id=key, aws_secret_access_key=secret, aws_session_token=token, region_name="us-east-1")
-
-    def named(self, name):
-        """What was asked for in the name of a function."""
-        return [asked for asked in self.asked if asked["name"] == name]
-
-
-class Answers(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        sts, body = self.server.sts, self.rfile.read(int(self.headers["content-length"]))
-        if sts.fault:
-            return sts.fault(self)
-        if scope(self.headers)[2:] != ["us-east-1", "sts"] or not is_signed("POST", self.path, self.headers, body, KEY, SECRET):
-            sts.wrong.append(dict(self.headers))
-            return self.answer(403, refusal("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided."))
-        asked = dict(parse_qsl(body.decode()))
-        if (asked["Action"], asked["Version"], asked["RoleArn"]) != ("AssumeRole", "2011-06-15", ROLE) or len(asked["Policy"]) > 2048:
-            return self.answer(400, refusal("ValidationError", "that is no AssumeRole"))
-        self.answer(200, sts.session(asked))
-
-    def answer(self, status, text, media_type="text/xml"):
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("content-type", media_type)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-def each(one_or_more):
-    return [one_or_more] if isinstance(one_or_more, str) else one_or_more
-
-
-def refusal(code, message):
-    return f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>1</RequestId></ErrorResponse>"
-
 
 HANDLER = """
 import boto3
@@ -189,6 +46,7 @@ DO = {
     "list": lambda Bucket, Key: [one["Key"] for one in s3.list_objects_v2(Bucket=Bucket, Prefix=Key).get("Contents", [])],
     "where": lambda Bucket, Key: s3.get_bucket_location(Bucket=Bucket) and None,
     "delete": lambda **of: s3.delete_object(**of) and None,
+    "delete many": lambda Bucket, Key: [one["Key"] for one in s3.delete_objects(Bucket=Bucket, Delete={"Objects": [{"Key": Key}]})["Deleted"]],
     "url": lambda **of: s3.generate_presigned_url("get_object", Params=of),
 }
 
@@ -205,7 +63,7 @@ def handler(event, context):
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory):
-    server = S3Server(tmp_path_factory.mktemp("s3"), users=True).start()
+    server = RoleServer(tmp_path_factory.mktemp("s3")).start()
     for bucket in ("pond", "sea"):
         server.client().create_bucket(Bucket=bucket)
         for key in ("in/a", "in/b", "out/a"):
@@ -224,7 +82,7 @@ def sts(s3):
 
 @pytest.fixture
 def node(s3, sts, make_node, tmp_path):
-    node = make_node(config=s3.configuration(tmp_path, role=ROLE, sts=sts.endpoint))
+    node = make_node(config=s3.configuration(tmp_path, role=ROLE, sts=sts.endpoint, poll="100ms"))
     if "process" not in node.control("GET", "/v1/node").document["engines"]:
         pytest.skip("the engine process is not here: `millpond doctor` says why")
     return node
@@ -243,7 +101,7 @@ def log(node):
 def denied(call, **of):
     with pytest.raises(ClientError) as caught:
         call(**of)
-    return caught.value.response["Error"]["Code"] == "AccessDenied"
+    assert caught.value.response["Error"]["Code"] == "AccessDenied", (call, of)
 
 
 def test_a_function_reads_with_keys_that_can_read_what_it_was_granted_and_nothing_else(node, s3, sts):
@@ -257,19 +115,21 @@ def test_a_function_reads_with_keys_that_can_read_what_it_was_granted_and_nothin
     assert asked["name"] == "roles.f" and asked["seconds"] == 3600
     [statement] = asked["policy"]["Statement"]
     assert statement == {"Effect": "Allow", "Action": "s3:GetObject*", "Resource": "arn:aws:s3:::pond/in/*"}
+    reads = [(who, key) for who, operation, key in s3.requests()[before:] if "GetObject" in operation]
+    [(key, *hidden)] = sts.keys
+    assert reads == [(key, "in/a"), (key, "in/b")], "nothing is read with the node's own keys"
+    said = log(node)
+    assert not any(secret in said for secret in (SECRET, *hidden))
+
     # It is S3 that says no, too.
     stolen = sts.client()
     assert stolen.get_object(Bucket="pond", Key="in/a")["Body"].read() == b"pond/in/a"
     for bucket, key in (("pond", "out/a"), ("sea", "in/a")):
-        assert denied(stolen.get_object, Bucket=bucket, Key=key)
+        denied(stolen.get_object, Bucket=bucket, Key=key)
     for call in (stolen.put_object, stolen.delete_object):
-        assert denied(call, Bucket="pond", Key="in/a")
-    assert denied(stolen.list_objects_v2, Bucket="pond", Prefix="in/")
-
-    reads = [(who, key) for who, operation, key in s3.requests()[before:] if "GetObject" in operation]
-    assert {"in/a", "in/b"} <= {key for _, key in reads} and {who for who, _ in reads} == set(sts.keys), "nothing is read with the node's own keys"
-    said = log(node)
-    assert not any(secret in said for secret in (SECRET, *(secret for both in sts.keys.values() for secret in both)))
+        denied(call, Bucket="pond", Key="in/a")
+    denied(stolen.list_objects_v2, Bucket="pond", Prefix="in/")
+    denied(stolen.put_bucket_policy, Bucket="pond", Policy="{}")
 
 
 def test_what_is_granted_can_be_done(node, sts):
@@ -289,13 +149,16 @@ def test_what_is_granted_can_be_done(node, sts):
         ("upload in parts", None),
         ("get", "x"),
         ("abandon", None),
+        ("delete many", [key]),
         ("delete", None),
         ("list", [f"{key}.copy"]),
     ):
         assert do(app, what, key) == {"got": expected}, what
-    key, (_, token) = list(sts.keys.items())[-1]
-    url = do(app, "url", "all/k")["got"]
+    [(key, _, token)] = sts.keys
+    url = do(app, "url", "all/k.copy")["got"]
     assert f"X-Amz-Credential={key}%2F" in url and f"X-Amz-Security-Token={token}" in url
+    with urllib.request.urlopen(url, timeout=PATIENCE) as response:
+        assert response.read() == b"put"
     assert len(sts.named("all.f")) == 1, "one session is enough for all of it"
 
 
@@ -306,18 +169,36 @@ def test_functions_have_sessions_of_their_own(node, sts):
     })
     assert do(app, "get", "in/a") == {"got": "pond/in/a"} and do(app, "list", "in/") == {"got": ["in/a", "in/b"]}
     assert do(app, "get", "out/a", "g", bucket="sea") == {"got": "sea/out/a"}
-    ([f], [g]) = (sts.named(f"two.{name}") for name in "fg")
-    assert "pond" in f["text"] and "sea" not in f["text"] and "pond" not in g["text"]
-    listing = [statement for statement in f["policy"]["Statement"] if "s3:ListBucket" in each(statement["Action"])]
-    assert [statement["Condition"] for statement in listing] == [{"StringLike": {"s3:prefix": "in/*"}}]
-    assert denied(sts.client(0).get_object, Bucket="sea", Key="out/a")
-    assert denied(sts.client(1).get_object, Bucket="pond", Key="in/a")
+    assert [asked["name"] for asked in sts.asked] == ["two.f", "two.g"]
+    f, g = (json.dumps(asked["policy"]) for asked in sts.asked)
+    assert "pond" in f and "sea" not in f and "sea" in g and "pond" not in g
+    f, g = sts.client(0), sts.client(1)
+    assert [one["Key"] for one in f.list_objects_v2(Bucket="pond", Prefix="in/")["Contents"]] == ["in/a", "in/b"]
+    for prefix in ("", "out/", "i"):
+        denied(f.list_objects_v2, Bucket="pond", Prefix=prefix)
+    denied(f.get_object, Bucket="sea", Key="out/a")
+    denied(g.get_object, Bucket="pond", Key="in/a")
+    denied(g.list_objects_v2, Bucket="sea", Prefix="out/")
 
     # A version that was granted something else has another session; what differs in nothing of that has the same.
     settings = granted("pond", "get", "list", prefix="in/")
     again = node.deploy("two", {"f": objects(HANDLER + "\n", settings), "g": objects(HANDLER, granted("pond", "get", prefix="in/"))})
     assert do(again, "get", "in/a") == {"got": "pond/in/a"} and do(again, "get", "in/a", "g") == {"got": "pond/in/a"}
     assert (len(sts.named("two.f")), len(sts.named("two.g"))) == (1, 2)
+
+
+def test_new_objects_are_found_with_keys_that_can_list_them_and_nothing_else(node, s3, sts):
+    grants = granted("pond", "get", prefix="new/"), granted("sea", "put", prefix="notes/")
+    node.deploy("watching", {"note": objects(NOTE, *grants)}, {"object": [{"function": "note", "bucket": "pond", "prefix": "new/"}]})
+    eventually(lambda: sts.keys, "the bucket is listed")
+    s3.client().put_object(Bucket="pond", Key="new/a", Body=b"water")
+    noted = lambda: s3.client().list_objects_v2(Bucket="sea", Prefix="notes/new/a").get("Contents")
+    eventually(noted, "the function has run")
+    assert len(sts.named("watching.note")) == len(sts.asked) == 2, "one to list, and the function's own"
+    lists = sts.client(0)
+    assert [one["Key"] for one in lists.list_objects_v2(Bucket="pond", Prefix="new/")["Contents"]] == ["new/a"]
+    denied(lists.list_objects_v2, Bucket="pond")
+    denied(lists.get_object, Bucket="pond", Key="new/a")
 
 
 def test_however_many_ask_at_once_sts_is_asked_once(node, sts):
@@ -348,36 +229,16 @@ def test_keys_are_renewed_before_they_end(node, sts):
     app = node.deploy("renewed", {"f": objects(HANDLER, granted("pond", "get", prefix="in/"))})
 
     def has_ended():
+        """Whether the first keys are nobody's any more; the function has good ones all the time."""
         assert do(app, "get", "in/a") == {"got": "pond/in/a"}
-        return sts.ended
+        try:
+            sts.client(0).get_object(Bucket="pond", Key="in/a")
+        except ClientError as error:
+            return error.response["Error"]["Code"] == "InvalidAccessKeyId"
 
     eventually(has_ended, "the first keys have ended")
     assert do(app, "get", "in/a") == {"got": "pond/in/a"}
     assert len(sts.named("renewed.f")) >= 2
-    assert denied_as_nobody(sts), "those that have ended open nothing"
-
-
-def denied_as_nobody(sts):
-    with pytest.raises(ClientError) as caught:
-        sts.client(0).get_object(Bucket="pond", Key="in/a")
-    return caught.value.response["Error"]["Code"] == "InvalidAccessKeyId"
-
-
-def refuses(handler):
-    handler.answer(403, refusal("AccessDenied", f"User: arn:of:the:node is not authorized to perform: sts:AssumeRole on resource: {ROLE}"))
-
-
-def speaks_nonsense(handler):
-    handler.answer(200, "<html>this is no STS</html>", "text/html")
-
-
-def fails(handler):
-    handler.answer(503, "overloaded", "text/plain")
-
-
-def hangs(handler):
-    handler.server.sts.over.wait(PATIENCE)
-    handler.close_connection = True
 
 
 @pytest.mark.parametrize("fault, told, logged", [
@@ -414,8 +275,7 @@ def test_who_waits_for_sts_does_not_wait_beyond_the_requests_deadline(node, sts)
     sts.fault = hangs
     app.call("f", b'{"do": "get", "key": "in/a"}').problem(504, "limit-timeout")
     sts.fault = None
-    sts.over.set()
-    sts.over = threading.Event()
+    sts.let_go()
 
     def reads():
         answer = app.call("f", b'{"do": "get", "key": "in/a"}')
