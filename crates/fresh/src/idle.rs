@@ -30,11 +30,11 @@ pub struct Idle<T> {
     most: usize,
 }
 
+/// Threads that have asked for a list.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
-    static THREAD: usize = {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        THREADS.fetch_add(1, Ordering::Relaxed)
-    };
+    static THREAD: usize = THREADS.fetch_add(1, Ordering::SeqCst);
 }
 
 /// How many instances of one kind can be idle with this many threads.
@@ -101,8 +101,13 @@ impl<T> Idle<T> {
     #[must_use]
     pub fn forget(&self, image: ImageId) -> Vec<T> {
         let mut forgotten = Vec::new();
-        for list in &self.lists {
+        // Nobody puts an instance of an image that is no more, so there is none in the list of a thread that comes now.
+        let used = THREADS.load(Ordering::SeqCst).min(LISTS);
+        for list in &self.lists[..used] {
             let mut list = list.0.lock();
+            if list.iter().all(|(its, _)| *its != image) {
+                continue;
+            }
             let (its, others): (VecDeque<_>, VecDeque<_>) = mem::take(&mut *list)
                 .into_iter()
                 .partition(|(its, _)| *its == image);
