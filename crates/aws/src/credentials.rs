@@ -116,7 +116,7 @@ pub enum CredentialsError {
         /// Where STS is.
         place: String,
         /// Why there is none.
-        reason: RoleSessionError,
+        reason: Box<RoleSessionError>,
     },
 }
 

@@ -266,7 +266,7 @@ impl RoleSession {
                     session: self.name.clone(),
                     role: self.role.arn.clone(),
                     place: origin.trim_end_matches('/').to_owned(),
-                    reason,
+                    reason: reason.into(),
                 }
             })
         })
