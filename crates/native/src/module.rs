@@ -91,7 +91,8 @@ impl<'a> Module<'a> {
         Self::read_valid(bytes)
     }
 
-    /// The same of one that is known to be valid, which takes a fraction of the time.
+    /// The same of one that was valid when it was packed, which takes a fraction of the time. Whoever could pack another one could as well
+    /// have packed other machine code (SECURITY.md, "The compiler's process").
     pub(crate) fn read_valid(bytes: &'a [u8]) -> Result<Self, Refusal> {
         let mut module = Self::default();
         for payload in Parser::new(0).parse_all(bytes) {
