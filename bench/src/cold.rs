@@ -15,10 +15,8 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc,
     },
     task::Waker,
-    thread,
 };
 
 #[derive(clap::Args)]
@@ -34,7 +32,6 @@ struct Forgetful {
     engine: Arc<dyn Engine>,
     cold: u64,
     requests: Arc<AtomicU64>,
-    unloaded: mpsc::Sender<Arc<dyn Image>>,
 }
 
 /// What is loaded, and what it is loaded from.
@@ -46,29 +43,13 @@ struct Known {
     cold: u64,
     /// To any function: a share of those to many functions is cold, too, though each has few.
     requests: Arc<AtomicU64>,
-    unloaded: mpsc::Sender<Arc<dyn Image>>,
 }
 
-/// A sandbox and the code that nobody else runs.
+/// A sandbox and the code that nobody else runs. A worker drops it once the answer is written.
 struct Alone {
     // Before its code.
     sandbox: Box<dyn Sandbox>,
-    _image: Unloaded,
-}
-
-/// Code that goes when its sandbox has gone, after the answer: nobody waits for a node to forget it.
-struct Unloaded {
-    image: Option<Arc<dyn Image>>,
-    others: mpsc::Sender<Arc<dyn Image>>,
-}
-
-impl Drop for Unloaded {
-    fn drop(&mut self) {
-        if let Some(image) = self.image.take() {
-            // It is dropped here if nobody takes it.
-            let _ = self.others.send(image);
-        }
-    }
+    _image: Arc<dyn Image>,
 }
 
 impl Engine for Forgetful {
@@ -94,7 +75,6 @@ impl Engine for Forgetful {
             digest,
             cold: self.cold,
             requests: self.requests.clone(),
-            unloaded: self.unloaded.clone(),
         }))
     }
 
@@ -144,10 +124,6 @@ impl Image for Known {
         let loaded = self.engine.load(artefact);
         let image = loaded.map_err(|error| failed(error.to_string()))?;
         let sandbox = image.spawn(grant, input)?;
-        let image = Unloaded {
-            image: Some(image),
-            others: self.unloaded.clone(),
-        };
         Ok(Box::new(Alone {
             sandbox,
             _image: image,
@@ -167,14 +143,11 @@ impl Sandbox for Alone {
 
 pub(crate) fn run(options: Options) -> Result<()> {
     let cold = options.cold.min(100);
-    let (unloaded, images) = mpsc::channel();
-    thread::spawn(move || images.into_iter().for_each(drop::<Arc<dyn Image>>));
     serve(options.place, |engine| {
         Arc::new(Forgetful {
             engine,
             cold,
             requests: Arc::default(),
-            unloaded: unloaded.clone(),
         })
     })
 }

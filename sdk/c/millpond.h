@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* Some bytes with a name, which is not terminated. Data of inputs is aligned to 16 bytes. */
+/* Some bytes with a name, which is not terminated. Data of inputs is aligned to 16 bytes, from 64 bytes on to 64. */
 struct millpond_item {
     const char *name;
     size_t name_length;

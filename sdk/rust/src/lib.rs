@@ -45,7 +45,7 @@ pub struct Item<'a> {
     pub name: &'a str,
     /// By which compositions tell items apart; 0 if nobody said otherwise.
     pub key: usize,
-    /// The bytes. Those of inputs are aligned to 16 bytes.
+    /// The bytes. Those of inputs are aligned to 16 bytes, from 64 bytes on to 64.
     pub data: &'a [u8],
 }
 

@@ -153,6 +153,28 @@ fn a_guest_finds_its_inputs() {
 }
 
 #[test]
+fn data_that_fills_a_line_of_the_cache_begins_one() {
+    let given = [set(
+        "a",
+        &[("odd", 0, b"1"), ("line", 0, &[7; 64]), ("more", 0, &[7; 65])],
+    )];
+    both(|memory, wide| {
+        place_any(memory, wide, &given, &[]).unwrap();
+        let word = |at, number| {
+            if wide {
+                memory.word::<u64>(at, number).unwrap()
+            } else {
+                memory.word::<u32>(at, number).unwrap()
+            }
+        };
+        let buffers = word(memory.base + AT, 7);
+        let data = [0, 1, 2].map(|item| word(buffers, item * BUFFER + 2));
+        assert_eq!(data[0] % ALIGNMENT, 0);
+        assert_eq!([data[1] % LINE, data[2] % LINE], [0, 0]);
+    });
+}
+
+#[test]
 fn inputs_that_do_not_fit_are_refused() {
     both(|memory, wide| {
         let large = Item {
