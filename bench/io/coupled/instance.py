@@ -21,6 +21,10 @@ import threading
 from concurrent import futures
 
 import _socket
+import native
+
+native.gather()
+
 import grpc
 
 RPC = time.monotonic_ns()
@@ -83,8 +87,6 @@ def main():
         serve(handler, sockets[0])
     elif packet != b"z":
         return
-    import native
-
     if threading.active_count() > 1:
         raise RuntimeError("the import has started threads, and cannot be forked")
     gc.collect()

@@ -24,10 +24,13 @@ use crate::{
 use contract::{ByteSize, Grant, Input, PrepareError, Sandbox, SpawnError};
 use fresh::ImageId;
 use pure::system_data::EXPORT;
+use rustix::{
+    buffer::spare_capacity,
+    io::{Errno, pread},
+};
 use std::{
     fs::File,
     io,
-    os::unix::fs::FileExt as _,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -156,12 +159,25 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
-/// All of a file, by no more calls than that takes.
+/// Bytes that most artefacts have no more of.
+const USUAL: usize = 64 << 10;
+
+/// All of a file, by one call if it is as small as most.
 fn content(file: &File) -> io::Result<Vec<u8>> {
-    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, 0)?;
-    Ok(bytes)
+    let mut bytes = Vec::with_capacity(USUAL);
+    loop {
+        let at = bytes.len() as u64;
+        match pread(file, spare_capacity(&mut bytes), at) {
+            Err(Errno::INTR) => continue,
+            other => other?,
+        };
+        // No file gives less than there is room for but at its end.
+        if bytes.len() < bytes.capacity() {
+            return Ok(bytes);
+        }
+        let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        bytes.reserve_exact(length.saturating_sub(bytes.len()) + 1);
+    }
 }
 
 /// What an artefact has.

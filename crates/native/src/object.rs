@@ -330,19 +330,12 @@ impl Object {
         Ok(())
     }
 
-    /// The same of one that was copied.
+    /// The same of one that was copied, by one call: each that makes a part of a mapping differ from the rest costs more than the copy. So its
+    /// constants can be executed, too. Who chooses them chooses the code beside them.
     fn close_copy(&self) -> Result<(), ObjectError> {
+        let rights = MprotectFlags::READ | MprotectFlags::EXEC;
         // SAFETY: this object's own pages; nobody has a reference to them.
-        unsafe { mprotect(self.base, self.size, MprotectFlags::READ).map_err(host)? };
-        for text in &self.text {
-            let begin = text.start & !(page_size() as usize - 1);
-            let at = self.base.with_addr(begin);
-            // SAFETY: as above.
-            unsafe {
-                mprotect(at, text.end - begin, MprotectFlags::READ | MprotectFlags::EXEC).map_err(host)?
-            };
-        }
-        Ok(())
+        unsafe { mprotect(self.base, self.size, rights).map_err(host) }
     }
 
     /// Whether this is the address of an instruction.

@@ -23,6 +23,7 @@ def main():
     """Imports what `_HANDLER` names, and serves until whoever started it has gone."""
     control = _socket.socket(fileno=CONTROL)
     os.environ.pop("LD_BIND_NOW", None)
+    native.gather()
     os.chdir(os.environ["LAMBDA_TASK_ROOT"])
     installed_logging()
     network.tell()

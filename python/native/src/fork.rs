@@ -1,6 +1,6 @@
 //! Processes for requests: forks of this one into namespaces of their own, and what they give up first.
 
-use crate::check;
+use crate::{arenas, check};
 use pyo3::{exceptions::PyOSError, ffi, prelude::*};
 use std::{io, mem, os::fd::RawFd, ptr};
 
@@ -16,6 +16,11 @@ const PR_GET_TID_ADDRESS: libc::c_int = 40;
 /// An order on the control socket: to fork.
 const FORK: u8 = b'f';
 
+/// Milliseconds without an order, or so many forks without such a rest, after which what forks share is put into large pages: the first request
+/// is not to wait for that, nor is it worth the while for a single one.
+const REST: libc::c_int = 100;
+const FORKS: u32 = 16;
+
 /// Does what is ordered on a control socket, until this process has something to do itself: the order's first byte, and the descriptor that came
 /// with it. That is `f` in a new process, and any other order in this one; with nobody there any more, 0 and no descriptor.
 ///
@@ -30,7 +35,13 @@ pub(crate) fn obey(control: RawFd) -> PyResult<(u8, Option<RawFd>)> {
     // SAFETY: the kernel writes a pointer to the place that outlives the call.
     check(unsafe { libc::prctl(PR_GET_TID_ADDRESS, &raw mut number) }.into())?;
     let mut is_forking = false;
+    // Those before it is done.
+    let mut forks = Some(0);
     let heard = loop {
+        if forks.is_some_and(|forks| forks >= FORKS || forks > 0 && rests(control)) {
+            forks = None;
+            arenas::collapse();
+        }
         let (order, socket) = match receive(control) {
             Ok((FORK, Some(socket))) => (FORK, socket),
             other => break other,
@@ -67,6 +78,7 @@ pub(crate) fn obey(control: RawFd) -> PyResult<(u8, Option<RawFd>)> {
             // That the socket is closed tells who asked.
             eprintln!("no process can be forked: {}", io::Error::last_os_error());
         }
+        forks = forks.map(|forks| forks + 1);
         // SAFETY: it came with the order, and nobody else has it.
         unsafe { libc::close(socket) };
     };
@@ -75,6 +87,17 @@ pub(crate) fn obey(control: RawFd) -> PyResult<(u8, Option<RawFd>)> {
         unsafe { ffi::PyOS_AfterFork_Parent() };
     }
     heard.map_err(|error| PyOSError::new_err(error.raw_os_error()))
+}
+
+/// Whether there is no order for some time.
+fn rests(control: RawFd) -> bool {
+    let mut awaited = libc::pollfd {
+        fd: control,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the kernel reads and writes one entry, which outlives the call.
+    unsafe { libc::poll(&raw mut awaited, 1, REST) == 0 }
 }
 
 /// The next order, and its descriptor.

@@ -1,5 +1,6 @@
-//! What the runtime for Python cannot say in Python: to fork into namespaces of its own, to give up what that took, what of the heap it keeps, and the channel to the backend.
+//! What the runtime for Python cannot say in Python: to fork into namespaces of its own, to give up what that took, where what it allocates lies and what of the heap it keeps, and the channel to the backend.
 
+mod arenas;
 mod fork;
 mod heap;
 mod link;
@@ -17,6 +18,7 @@ fn check(result: libc::c_long) -> PyResult<()> {
 
 #[pymodule]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(arenas::gather, module)?)?;
     module.add_function(wrap_pyfunction!(fork::obey, module)?)?;
     module.add_function(wrap_pyfunction!(fork::enclose, module)?)?;
     module.add_function(wrap_pyfunction!(heap::rest, module)?)?;

@@ -1,0 +1,76 @@
+"""Memory of a Python function's interpreter: its forks share it by large pages, and what a request gives back it can have again."""
+
+import json
+import mmap
+import re
+from pathlib import Path
+
+import pytest
+from harness import eventually
+from test_python import function, has_engine, interpreters  # noqa: F401
+
+LARGE = 2 << 20
+MADV_COLLAPSE = 25
+
+HELD = """
+held = [str(number) * 40 for number in range(100_000)]
+
+def handler(event, context):
+    before = sum(map(len, held))
+    held[event["n"]] = "changed"
+    return before, held[event["n"] - 1][:6], held[event["n"]]
+"""
+
+
+def in_large_pages(process):
+    """Bytes."""
+    found = re.search(r"^AnonHugePages:\s*(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(found[1]) << 10
+
+
+def can_collapse():
+    with mmap.mmap(-1, 2 * LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.write(b"a" * 2 * LARGE)
+        try:
+            memory.madvise(MADV_COLLAPSE)
+        except OSError:
+            return False
+    return True
+
+
+# That it rests, and that it is asked for many forks in a row.
+@pytest.mark.parametrize("calls", [1, 40])
+def test_forks_share_large_pages(make_node, calls):
+    if not can_collapse():
+        pytest.skip("this kernel does not put pages together when it is asked to")
+    node = make_node()
+    app = node.deploy("held", {"f": function(HELD)})
+    said = lambda number: app.call("f", json.dumps({"n": number}).encode()).document
+    bytes_held = sum(len(str(number)) * 40 for number in range(100_000))
+    for number in range(1, calls + 1):
+        assert said(number) == [bytes_held, (str(number - 1) * 40)[:6], "changed"]
+    [interpreter] = interpreters(node)
+    eventually(lambda: in_large_pages(interpreter) >= bytes_held // 2, "what the import has made lies in large pages")
+    # Each fork writes to its own copy.
+    assert [said(number)[0] for number in (5, 5, 7)] == [bytes_held] * 3
+    assert [interpreter] == interpreters(node)
+
+
+def test_what_is_given_back_can_be_had_again(make_node):
+    code = """
+def handler(event, context):
+    seen = []
+    for _ in range(3):
+        # Small ones lie in the interpreter's arenas, a large one does not: there is not room for both.
+        small = [bytes(400) + bytes([number % 251]) for number in range(350_000)]
+        seen.append(sum(one[-1] for one in small[::1000]))
+        del small
+        large = bytearray(150 << 20)
+        large[::4096] = b"x" * len(large[::4096])
+        seen.append(large.count(b"x"))
+        del large
+    return seen
+"""
+    app = make_node().deploy("given-back", {"f": function(code, memory="256MiB", cpu_time="60s")})
+    small = sum(number % 251 for number in range(0, 350_000, 1000))
+    assert app.call("f", b"{}").document == [small, (150 << 20) // 4096] * 3
