@@ -50,7 +50,8 @@ def test_forks_share_large_pages(make_node, calls):
     for number in range(1, calls + 1):
         assert said(number) == [bytes_held, (str(number - 1) * 40)[:6], "changed"]
     [interpreter] = interpreters(node)
-    eventually(lambda: in_large_pages(interpreter) >= bytes_held // 2, "what the import has made lies in large pages")
+    # How many the kernel finds room for is its own affair.
+    eventually(lambda: in_large_pages(interpreter) >= 2 * LARGE, "what the import has made lies in large pages")
     # Each fork writes to its own copy.
     assert [said(number)[0] for number in (5, 5, 7)] == [bytes_held] * 3
     assert [interpreter] == interpreters(node)
