@@ -38,7 +38,7 @@ def can_collapse():
     return True
 
 
-# That it rests, and that it is asked for many forks in a row.
+# After a rest; and in the midst of many forks, or at the rest after them.
 @pytest.mark.parametrize("calls", [1, 40])
 def test_forks_share_large_pages(make_node, calls):
     if not can_collapse():

@@ -159,10 +159,10 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
-/// Bytes that most artefacts have no more of.
+/// Bytes that the first call asks for: more than small functions have.
 const USUAL: usize = 64 << 10;
 
-/// All of a file, by one call if it is as small as most.
+/// All of a file, by one call if it is small.
 fn content(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(USUAL);
     loop {

@@ -330,7 +330,7 @@ impl Object {
         Ok(())
     }
 
-    /// The same of one that was copied, by one call: each that makes a part of a mapping differ from the rest costs more than the copy. So its
+    /// The same of one that was copied, by one call: where a part has rights of its own, the kernel divides the mapping and joins it again. So its
     /// constants can be executed, too. Who chooses them chooses the code beside them.
     fn close_copy(&self) -> Result<(), ObjectError> {
         let rights = MprotectFlags::READ | MprotectFlags::EXEC;

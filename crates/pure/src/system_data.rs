@@ -77,7 +77,7 @@ const BUFFER: usize = 5;
 
 /// Of items' data and of the heap.
 const ALIGNMENT: u64 = 16;
-/// Of data that fills a line of the processor's cache. A vector of 512 bits that lies across two lines takes twice the time.
+/// Of data that fills a line of the processor's cache. Each vector of 512 bits lies across two lines otherwise.
 const LINE: u64 = 64;
 
 fn alignment(data: &[u8]) -> u64 {

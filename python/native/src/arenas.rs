@@ -1,7 +1,7 @@
 //! Where what the interpreter allocates lies, so that forks share it by large pages.
 //!
-//! To fork copies an entry for each page that the process has, and the end of the fork goes through them again: for the 79 MiB of
-//! scikit-learn that is half of what a fork costs that does nothing. A large page is one entry. But the interpreter maps its arenas one by one, wherever there is
+//! To fork copies an entry for each page that the process has, and the end of the fork goes through them again: for tens of MiB, as
+//! scikit-learn's import leaves them, that is much of what a fork costs. A large page is one entry. But the interpreter maps its arenas one by one, wherever there is
 //! room between libraries, and no two of them would make a large page. So they are given out by such pages from here on; and what has been
 //! written once, that and the heap of the C library, is put into them when nobody waits for it. A fork that writes to a large page copies four KiB of it, as ever.
 
@@ -119,7 +119,7 @@ unsafe extern "C" fn free(_: *mut c_void, arena: *mut c_void, size: usize) {
         ..
     }) = before
     {
-        // SAFETY: it is one of those that were given out by that.
+        // SAFETY: it is one of those that were given out by that, or was mapped as that maps them.
         unsafe { free(context, arena, size) };
     }
 }
@@ -144,8 +144,9 @@ impl Arenas {
         let (at, chunk) = match with_room {
             Some((at, chunk)) => (*at, chunk),
             None => {
+                // There may be room for one arena yet.
                 let Some(at) = map_large() else {
-                    return ptr::null_mut();
+                    return map(size);
                 };
                 let chunk = self.chunks.entry(at).or_insert(Chunk { given: 0, used: 0 });
                 (at, chunk)
@@ -157,13 +158,8 @@ impl Arenas {
         ptr::with_exposed_provenance_mut(arena)
     }
 
-    /// `false` if it was not given out here.
+    /// `false` if it is none of a chunk: it was mapped by itself, as the interpreter's own allocator maps all of them.
     fn give_back(&mut self, arena: *mut c_void, size: usize) -> bool {
-        if size == 0 || !LARGE.is_multiple_of(size) {
-            // SAFETY: nobody uses it any more. All others were mapped by themselves, too.
-            unsafe { libc::munmap(arena, size) };
-            return true;
-        }
         let at = arena.addr() & !(LARGE - 1);
         let Some(chunk) = self.chunks.get_mut(&at) else {
             return false;
@@ -211,7 +207,7 @@ fn map_large() -> Option<usize> {
     Some(at)
 }
 
-/// Puts what lies together into large pages, where the kernel does that (`MADV_COLLAPSE`, since Linux 6.1). It takes some ten milliseconds for 64 MiB.
+/// Puts what lies together into large pages, where the kernel does that (`MADV_COLLAPSE`, since Linux 6.1). It takes tens of milliseconds for as many MiB.
 pub(crate) fn collapse() {
     let arenas = arenas();
     if arenas.before.is_none() {
