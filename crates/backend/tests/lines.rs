@@ -3,6 +3,8 @@
 
 extern crate millpond_backend as backend;
 
+mod stopping;
+
 use backend::{Backend, Limits, Lines};
 use bytes::Bytes;
 use contract::{
@@ -127,14 +129,18 @@ impl Own {
         Pid::from_raw(i32::try_from((self.backend.process())()).unwrap())
     }
 
-    /// Sends a signal to the backend that there is, once there is one.
-    fn signal(&self, signal: Signal) -> Pid {
+    /// The backend that there is, once there is one.
+    fn started(&self) -> Pid {
         let mut process = None;
         eventually("there is a backend", || {
             process = self.process();
             process.is_some()
         });
-        let process = process.unwrap();
+        process.unwrap()
+    }
+
+    fn signal(&self, signal: Signal) -> Pid {
+        let process = self.started();
         kill_process(process, signal).unwrap();
         process
     }
@@ -650,7 +656,7 @@ fn what_waits_for_a_backend_is_not_lost() {
     let (own, server) = (Own::start(), Server::start().unwrap());
     own.ask(call("GET", server.uri("/echo"), Bytes::new())).unwrap();
     // One that takes nothing, and then is no more. More calls than its socket holds wait.
-    own.signal(Signal::STOP);
+    stopping::stop(own.started());
     let begin = |length: usize| own.begin(call("POST", server.uri("/echo"), Bytes::from(vec![b'x'; length])));
     let calls: Vec<_> = (1..=1000).map(begin).collect();
     own.signal(Signal::KILL);

@@ -2,6 +2,8 @@
 
 extern crate millpond_backend as backend;
 
+mod stopping;
+
 use backend::Backend;
 use bytes::Bytes;
 use contract::{
@@ -17,7 +19,6 @@ use rustix::{
 use std::{
     borrow::Cow,
     env,
-    fs::{DirEntry, read_dir, read_to_string},
     future::poll_fn,
     num::NonZeroU64,
     sync::{
@@ -602,31 +603,20 @@ fn a_backend_that_is_killed_is_started_again_and_links_are_made_anew() {
 
 /// Kills it, until it has ended: one that is only about to may still answer.
 fn kill(backend: &Backend) {
-    let killed = signal(backend, Signal::KILL);
+    let killed = (backend.process())();
+    kill_process(pid(killed), Signal::KILL).unwrap();
     while (backend.process())() == killed {
         thread::yield_now();
     }
 }
 
-fn signal(backend: &Backend, signal: Signal) -> u64 {
-    let process = (backend.process())();
-    let pid = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
-    process
-}
-
 /// Has it take nothing more.
 fn stop(backend: &Backend) {
-    let stopped = signal(backend, Signal::STOP);
-    let is_stopped = |task: std::io::Result<DirEntry>| {
-        let about = read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
-        about
-            .rsplit_once(')')
-            .is_some_and(|(_, state)| state.trim_start().starts_with('T'))
-    };
-    while !read_dir(format!("/proc/{stopped}/task")).unwrap().all(is_stopped) {
-        thread::yield_now();
-    }
+    stopping::stop(pid((backend.process())()));
+}
+
+fn pid(process: u64) -> Pid {
+    Pid::from_raw(i32::try_from(process).unwrap()).unwrap()
 }
 
 /// What a sandbox has done when its backend is killed.
