@@ -2,11 +2,16 @@
 
 import hashlib
 import json
+import os
+import re
+from pathlib import Path
 
 import pytest
+from harness import eventually
 from objects import S3Server, granted
 from test_lambda import client_of
-from test_python import function
+from test_processes import children
+from test_python import function, interpreters
 
 BUCKET = "forks"
 
@@ -261,3 +266,48 @@ def handler(event, context):
     assert ask().document == [0, 1, 2, 3]
     client = client_of(deploy.node)
     assert json.load(client.invoke(FunctionName="forks.f", Payload=b'{"number": 7}')["Payload"]) == 7
+
+
+def groups_of(process):
+    """The control group that counts its memory, and that which counts its processes."""
+    try:
+        said = Path(f"/proc/{process}/cgroup").read_text()
+    except OSError:
+        return None
+    return re.findall(r"^\d+:(?:\S*,)?(?:memory|pids|)(?:,\S*)?:.*(/millpond-\S+)$", said, re.MULTILINE)
+
+
+def test_a_process_waits_for_its_request_in_its_own_group(deploy):
+    call = deploy("""
+def handler(event, context):
+    return (b"x" * event["bytes"]).count(b"x")
+""")
+    assert call(bytes=1).document == 1
+    [interpreter] = interpreters(deploy.node)
+    if not groups_of(interpreter):
+        pytest.skip("this host lets the node make no control groups")
+
+    def waiting():
+        """Forks are children of the interpreter's zygote, as it is."""
+        zygote = int(re.search(r"^PPid:\s*(\d+)", Path(f"/proc/{interpreter}/status").read_text(), re.MULTILINE)[1])
+        forks = [process for process in children(zygote) if process != interpreter and b"millpond.zygote" in cmdline(process)]
+        return forks if len(forks) == 1 and groups_of(forks[0]) else None
+
+    seen = set()
+    for _ in range(5):
+        [fork] = eventually(waiting, "one waits")
+        eventually(lambda fork=fork: set(groups_of(fork)).isdisjoint(groups_of(interpreter)), "it is in its own group")
+        seen.add(fork)
+        # That one gets it, and is limited there.
+        assert call(bytes=1 << 20).document == 1 << 20
+        eventually(lambda fork=fork: not os.path.exists(f"/proc/{fork}"), "it has ended with its request")
+    assert len(seen) == 5
+    call(bytes=400 << 20).problem(502, "function-out-of-memory")
+    assert call(bytes=1).document == 1
+
+
+def cmdline(process):
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""

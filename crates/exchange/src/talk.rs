@@ -16,6 +16,8 @@ pub struct Talk {
     calls: HashMap<Id, Pending>,
     next: Id,
     must_ring: bool,
+    /// The other end sleeps, and what was said since then can wait until something is said that it waits for.
+    owes_ring: bool,
     gone: bool,
 }
 
@@ -57,6 +59,7 @@ impl Talk {
             calls: HashMap::new(),
             next: 0,
             must_ring: false,
+            owes_ring: false,
             gone: false,
         })
     }
@@ -317,8 +320,18 @@ impl Talk {
             self.gone = true;
             Broken::Gone
         })?;
-        self.must_ring |= sent.must_ring;
+        self.owes_ring |= sent.must_ring;
+        if !matches!(ask, Ask::Free { .. }) || self.awaits() {
+            self.must_ring |= std::mem::take(&mut self.owes_ring);
+        }
         Ok(())
+    }
+
+    /// Whether the other end has something left to say, for which it may want room.
+    fn awaits(&self) -> bool {
+        self.calls
+            .values()
+            .any(|call| !call.last && call.failed.is_none())
     }
 
     fn place(&self, span: Span) -> Result<Place, Broken> {
@@ -333,5 +346,91 @@ impl Talk {
 
     fn take_out(&self, span: Span, to: &mut [u8]) -> Result<(), Broken> {
         self.end.copy_out(self.place(span)?, to).map_err(|_| Broken::Gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SLOTS;
+    use ring::{HostEnd, Region};
+    use rustix::io::dup;
+
+    /// A guest that has made a call, and a host that has heard it and sleeps.
+    fn called() -> (Talk, HostEnd, Id) {
+        let mut host = HostEnd::new(Region::new(1 << 20).unwrap(), SLOTS).unwrap();
+        assert!(host.sleep().unwrap());
+        let mut talk = Talk::open(dup(host.shared().file()).unwrap()).unwrap();
+        let id = call(&mut talk);
+        assert!(talk.must_ring());
+        hears(&mut host, 1);
+        (talk, host, id)
+    }
+
+    fn call(talk: &mut Talk) -> Id {
+        let id = talk.begin(b"{}").unwrap().unwrap();
+        let head = talk.put_head(id, b"{}").unwrap().unwrap();
+        talk.call(id, head, Span::default(), 0).unwrap();
+        id
+    }
+
+    fn hears(host: &mut HostEnd, messages: usize) {
+        for _ in 0..messages {
+            assert!(host.receive().unwrap().is_some());
+        }
+        assert!(host.sleep().unwrap());
+    }
+
+    /// The host replies with so many bytes, of which the last may be still to come.
+    fn replied(talk: &mut Talk, host: &mut HostEnd, id: Id, last: bool) {
+        let start = host.layout().bulk().end as u64 - 4096;
+        let span = |at, length| Span {
+            offset: start + at,
+            length,
+        };
+        let head = Tell::Head {
+            id,
+            head: span(0, 2),
+            length: None,
+        };
+        let piece = Tell::Piece {
+            id,
+            body: span(64, 10),
+            last,
+        };
+        for tell in [head, piece] {
+            assert!(
+                !host.send(tell.message()).unwrap().must_ring,
+                "the guest is awake"
+            );
+        }
+        talk.hear();
+        talk.head(id).unwrap().unwrap();
+        assert_eq!(talk.read(id, &mut [0; 100]), Some(Ok(10)));
+    }
+
+    #[test]
+    fn nobody_is_woken_to_hear_that_a_whole_reply_was_read() {
+        let (mut talk, mut host, id) = called();
+        replied(&mut talk, &mut host, id, true);
+        talk.drop_call(id);
+        assert!(!talk.must_ring());
+        // It hears of that with the next call, for which it is woken.
+        call(&mut talk);
+        assert!(talk.must_ring());
+        hears(&mut host, 3);
+    }
+
+    #[test]
+    fn who_has_more_to_say_hears_what_was_read() {
+        let (mut talk, mut host, id) = called();
+        replied(&mut talk, &mut host, id, false);
+        assert!(talk.must_ring());
+        hears(&mut host, 2);
+        // Of another call, too.
+        let (other, _) = (call(&mut talk), talk.must_ring());
+        hears(&mut host, 1);
+        replied(&mut talk, &mut host, other, true);
+        assert!(talk.must_ring());
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     files::{LOG, fixed, no_memory, pair, stream, trap},
     host::{Held, Lease, Listening, Ordered, Standing, Zygote},
     python::{Package, REGION},
-    wire::{self, End, Id, Order},
+    wire::{self, End, Id},
 };
 use bytes::Bytes;
 use contract::{
@@ -228,20 +228,18 @@ impl Call {
         }
         let mut work = match work {
             Some(work) => work,
-            None => {
-                let mut work = self.work().map_err(no_memory)?;
-                work.group = self.package.group(&self.grant.limits).map_err(no_memory)?;
-                Box::new(work)
-            }
+            None => Box::new(self.work().map_err(no_memory)?),
         };
         if work.listening.is_none() {
             let listening = self.package.host().listen_to(&work.answer, waker);
             work.listening = Some(listening.map_err(no_memory)?);
         }
-        match self.order(&work, waker) {
+        let (ordered, group) = self.order(&work, waker).map_err(no_memory)?;
+        match ordered {
             Ordered::Taken(id) => {
                 self.orders += 1;
                 work.theirs = None;
+                work.group = group;
                 self.state = State::Running(id, work);
                 Ok(None)
             }
@@ -284,13 +282,10 @@ impl Call {
         Ok(None)
     }
 
-    fn order(&self, work: &Work, waker: &Waker) -> Ordered {
-        let given: Vec<_> = work.theirs.iter().chain([&work.log]).chain(&work.event).collect();
-        let count = u32::try_from(given.len()).unwrap_or_default();
-        let doors = work.group.iter().flat_map(Lease::doors);
-        let descriptors: Vec<_> = given.into_iter().map(OwnedFd::as_fd).chain(doors).collect();
-        let order = |id| Order::Call(id, count, &[]).head();
-        self.zygote.order(order, &work.words, &descriptors, waker)
+    fn order(&self, work: &Work, waker: &Waker) -> rustix::io::Result<(Ordered, Option<Lease>)> {
+        let given = work.theirs.iter().chain([&work.log]).chain(&work.event);
+        let given: Vec<_> = given.map(OwnedFd::as_fd).collect();
+        self.zygote.call(&work.words, &given, waker)
     }
 
     /// Another zygote is to serve what this one did not begin with.
@@ -300,7 +295,7 @@ impl Call {
         }
         let (answer, theirs) = pair().map_err(no_memory)?;
         rustix::io::ioctl_fionbio(&answer, true).map_err(no_memory)?;
-        work.listening = None;
+        (work.listening, work.group) = (None, None);
         (work.answer, work.theirs) = (answer, Some(theirs));
         let zygote = self.package.zygote(&self.grant, self.command.services());
         self.zygote = zygote.map_err(|reason| trap(&reason))?;
@@ -541,7 +536,7 @@ impl Call {
     fn give_up(&mut self, id: Id, group: Option<Lease>) {
         if let Some(place) = self.place.take() {
             let held = Held {
-                _place: place,
+                _place: Some(place),
                 _group: group,
             };
             self.zygote.give_up(id, held);

@@ -102,36 +102,24 @@ impl Host {
 
     /// A control group for a guest, with these limits. None if there are none on this host.
     pub(crate) fn group(&self, limits: GroupLimits) -> io::Result<Option<Lease>> {
-        let Some(groups) = &self.groups.groups else {
-            return Ok(None);
-        };
-        let idle = self.groups.idle.lock().pop();
-        let mut group = match idle {
-            Some(group) => group,
-            None => {
-                let number = self.groups.made.fetch_add(1, Ordering::Relaxed);
-                groups.group(&number.to_string())?
-            }
-        };
-        group.limit(limits)?;
-        Ok(Some(Lease {
-            before: group.time().unwrap_or_default(),
-            group: Some(group),
-            pool: self.groups.clone(),
-        }))
+        Pool::lease(&self.groups, limits)
     }
 
     /// A zygote that is about to confine itself. `Err` says why there is none.
     ///
-    /// An interpreter has a control group, which lasts as long as its zygote.
+    /// An interpreter has a control group, which lasts as long as its zygote, and its guests have others, with the same limits.
     pub(crate) fn zygote(
         &self,
         setup: &Setup,
         executable: &OwnedFd,
-        group: Option<Lease>,
+        limits: Option<GroupLimits>,
         links: Links,
     ) -> Result<Arc<Zygote>, String> {
         let setup = serde_json::to_vec(setup).map_err(|error| error.to_string())?;
+        let group = match limits {
+            Some(limits) => self.group(limits).map_err(|error| error.to_string())?,
+            None => None,
+        };
         let (ours, theirs) = pair().map_err(|error| format!("there is no socket for a zygote: {error}"))?;
         rustix::io::ioctl_fionbio(&ours, true).map_err(|error| error.to_string())?;
         let doors = group.iter().flat_map(Lease::doors);
@@ -159,6 +147,8 @@ impl Host {
         let zygote = Arc::new(Zygote {
             socket: ours,
             _group: group,
+            groups: self.groups.clone(),
+            limits,
             links,
             gone: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -172,6 +162,7 @@ impl Host {
             .add(&zygote)
             .map_err(|error| format!("cannot listen to a zygote: {error}"))?;
         self.listener.retire(self.most_zygotes, &zygote);
+        zygote.send_waits(&mut zygote.state.lock());
         Ok(zygote)
     }
 
@@ -228,6 +219,26 @@ impl Pool {
             groups,
             made: AtomicU32::new(0),
         }
+    }
+
+    fn lease(this: &Arc<Self>, limits: GroupLimits) -> io::Result<Option<Lease>> {
+        let Some(groups) = &this.groups else {
+            return Ok(None);
+        };
+        let idle = this.idle.lock().pop();
+        let mut group = match idle {
+            Some(group) => group,
+            None => {
+                let number = this.made.fetch_add(1, Ordering::Relaxed);
+                groups.group(&number.to_string())?
+            }
+        };
+        group.limit(limits)?;
+        Ok(Some(Lease {
+            before: group.time().unwrap_or_default(),
+            group: Some(group),
+            pool: this.clone(),
+        }))
     }
 }
 
@@ -319,7 +330,7 @@ pub(crate) enum Ordered {
 
 /// What a guest takes of the node for as long as it lives.
 pub(crate) struct Held {
-    pub(crate) _place: Place,
+    pub(crate) _place: Option<Place>,
     pub(crate) _group: Option<Lease>,
 }
 
@@ -337,13 +348,16 @@ pub(crate) struct Zygote {
     socket: OwnedFd,
     /// Its interpreter's.
     _group: Option<Lease>,
+    groups: Arc<Pool>,
+    /// If its guests are forked from an interpreter: those of their control groups.
+    limits: Option<GroupLimits>,
     links: Links,
     /// It has ended, or is about to. It is set while nobody else has the state, so that an order comes before that or finds it so.
     gone: AtomicBool,
     started: Instant,
     /// What its interpreter is since its import, and how long it took to become that.
     imported: OnceLock<(Imported, Duration)>,
-    /// Guests that it was told to have wait.
+    /// Guests that are to wait for a request.
     ahead: AtomicU32,
     /// Nothing is left of it.
     over: AtomicBool,
@@ -358,12 +372,32 @@ static USES: AtomicU64 = AtomicU64::new(0);
 #[derive(Default)]
 struct State {
     guests: Slab<Guest>,
+    /// Those of them that wait for a request, and their control groups.
+    waiting: VecDeque<(Id, Option<Lease>)>,
     /// Guests that are to be ended once the socket takes that.
     to_end: VecDeque<Id>,
     /// Links that its interpreter gets once the socket takes them.
     to_link: VecDeque<Result<OwnedFd, String>>,
     /// Why it has gone, in its own words.
     reason: Option<String>,
+}
+
+impl State {
+    /// Whether it has guests that do not wait for a request.
+    fn has_requests(&self) -> bool {
+        self.guests.len() > self.waiting.len()
+    }
+}
+
+impl Guest {
+    fn new(waker: Option<Waker>) -> Self {
+        Self {
+            standing: Standing::Ordered,
+            waker,
+            resting: None,
+            abandoned: None,
+        }
+    }
 }
 
 impl Zygote {
@@ -389,12 +423,88 @@ impl Zygote {
 
     /// Has so many guests wait for requests, from now on.
     pub(crate) fn have_ahead(&self, guests: u32) {
-        if self.ahead.load(Ordering::Relaxed) == guests || self.is_gone() {
-            return;
+        self.ahead.store(guests, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        while state.waiting.len() > guests as usize
+            && let Some((id, group)) = state.waiting.pop_back()
+        {
+            let held = Held {
+                _place: None,
+                _group: group,
+            };
+            self.abandon(&mut state, id, held);
         }
-        // Where the socket has no room for it, there is no want of orders: it is told the next time.
-        if wire::send(&self.socket, &[&Order::Ahead(guests).head()], &[]).is_ok() {
-            self.ahead.store(guests, Ordering::Relaxed);
+        self.send_waits(&mut state);
+    }
+
+    /// Orders guests that wait for a request, until there are enough. Where that fails, the next call is what it is tried again by.
+    fn send_waits(&self, state: &mut State) {
+        while !self.is_gone()
+            && !self.is_single()
+            && state.waiting.len() < self.ahead.load(Ordering::Relaxed) as usize
+        {
+            match self.send_wait(state) {
+                Ok(waiting) => state.waiting.push_back(waiting),
+                Err(Errno::AGAIN) => return,
+                Err(error) => return tracing::debug!(%error, "no guest can be ordered ahead of need"),
+            }
+        }
+    }
+
+    fn send_wait(&self, state: &mut State) -> rustix::io::Result<(Id, Option<Lease>)> {
+        let limits = self.limits.ok_or(Errno::INVAL)?;
+        let group = Pool::lease(&self.groups, limits)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let id = state.guests.insert(Guest::new(None));
+        let doors: Vec<_> = group.iter().flat_map(Lease::doors).collect();
+        let sent = wire::send(&self.socket, &[&Order::Wait(id as Id).head()], &doors);
+        if sent.is_err() {
+            state.guests.remove(id);
+        }
+        sent.map(|()| (id as Id, group))
+    }
+
+    /// Gives a request to a guest that waits, or to one more: these words, with descriptors. The guest's control group comes with the answer.
+    ///
+    /// # Errors
+    /// The kernel's: no group can be made.
+    pub(crate) fn call(
+        &self,
+        text: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        waker: &Waker,
+    ) -> rustix::io::Result<(Ordered, Option<Lease>)> {
+        let mut state = self.state.lock();
+        if self.is_gone() {
+            return Ok((Ordered::Gone, None));
+        }
+        self.is_used();
+        let waiting = match state.waiting.pop_front() {
+            Some(waiting) => Ok(waiting),
+            None => self.send_wait(&mut state),
+        };
+        let (id, mut group) = match waiting {
+            Ok(waiting) => waiting,
+            Err(error) => return self.unsent(error).map(|ordered| (ordered, None)),
+        };
+        match wire::send(&self.socket, &[&Order::Call(id, &[]).head(), text], descriptors) {
+            Ok(()) => {
+                if self.is_single() {
+                    self.gone.store(true, Ordering::Release);
+                }
+                if let Some(guest) = state.guests.get_mut(id as usize) {
+                    guest.waker = Some(waker.clone());
+                }
+                if let Some(group) = &mut group {
+                    group.begin();
+                }
+                self.send_waits(&mut state);
+                Ok((Ordered::Taken(id), group))
+            }
+            Err(error) => {
+                state.waiting.push_front((id, group));
+                self.unsent(error).map(|ordered| (ordered, None))
+            }
         }
     }
 
@@ -410,30 +520,31 @@ impl Zygote {
         if self.is_gone() {
             return Ordered::Gone;
         }
-        self.used
-            .store(USES.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        let guest = Guest {
-            standing: Standing::Ordered,
-            waker: Some(waker.clone()),
-            resting: None,
-            abandoned: None,
-        };
-        let id = state.guests.insert(guest);
+        self.is_used();
+        let id = state.guests.insert(Guest::new(Some(waker.clone())));
         match wire::send(&self.socket, &[&order(id as Id), text], descriptors) {
-            Ok(()) => {
-                if self.is_single() {
-                    self.gone.store(true, Ordering::Release);
-                }
-                Ordered::Taken(id as Id)
-            }
+            Ok(()) => Ordered::Taken(id as Id),
             Err(error) => {
                 state.guests.remove(id);
-                if error == Errno::AGAIN {
-                    return Ordered::Full;
-                }
-                self.gone.store(true, Ordering::Release);
-                Ordered::Gone
+                self.unsent(error).unwrap_or(Ordered::Gone)
             }
+        }
+    }
+
+    fn is_used(&self) {
+        let use_ = USES.fetch_add(1, Ordering::Relaxed);
+        self.used.store(use_, Ordering::Relaxed);
+    }
+
+    /// What it means that an order was not sent.
+    fn unsent(&self, error: Errno) -> rustix::io::Result<Ordered> {
+        match error {
+            Errno::AGAIN => Ok(Ordered::Full),
+            Errno::PIPE | Errno::CONNRESET => {
+                self.gone.store(true, Ordering::Release);
+                Ok(Ordered::Gone)
+            }
+            error => Err(error),
         }
     }
 
@@ -453,7 +564,7 @@ impl Zygote {
     /// Ends it, unless it has guests.
     pub(crate) fn retire(&self) -> bool {
         let state = self.state.lock();
-        let idle = state.guests.is_empty();
+        let idle = !state.has_requests();
         if idle {
             self.gone.store(true, Ordering::Release);
             // It ends once it hears that there will be no orders any more; whoever listens learns of that.
@@ -505,9 +616,15 @@ impl Zygote {
             state.guests.remove(id as usize);
             return;
         }
-        guest.abandoned = Some(held);
-        state.to_end.push_back(id);
-        self.send_ends(&mut state);
+        self.abandon(&mut state, id, held);
+    }
+
+    fn abandon(&self, state: &mut State, id: Id, held: Held) {
+        if let Some(guest) = state.guests.get_mut(id as usize) {
+            guest.abandoned = Some(held);
+            state.to_end.push_back(id);
+            self.send_ends(state);
+        }
     }
 
     /// As many as the socket takes now. The listener sends the others.
@@ -547,7 +664,7 @@ impl Zygote {
                 Some(News::Ready(imported)) => {
                     let state = self.state.lock();
                     let _ = self.imported.set((imported, self.started.elapsed()));
-                    if imported.threads > 0 && !state.guests.is_empty() {
+                    if imported.threads > 0 && state.has_requests() {
                         self.gone.store(true, Ordering::Release);
                     }
                 }
@@ -613,6 +730,9 @@ impl Zygote {
             .reason
             .clone()
             .unwrap_or_else(|| "its zygote has ended".to_owned());
+        for (id, _) in std::mem::take(&mut state.waiting) {
+            state.guests.try_remove(id as usize);
+        }
         let mut wakers = Vec::new();
         state.guests.retain(|_, guest| {
             if guest.abandoned.is_some() {

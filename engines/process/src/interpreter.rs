@@ -3,8 +3,10 @@
 //!
 //! The interpreter runs the function's code, so it is not the zygote but a child of it, and all that it says is looked at. It is asked to fork with a
 //! socket for the guest to come; the guest says on it that it is there, and the kernel who it is. The guest is the zygote's child, too: it
-//! gets its folder, its control group and its request from here, and its end is learnt here. Some guests are forked ahead of need, as many as the
-//! node says.
+//! gets its folder, its control group and its request from here, and its end is learnt here.
+//!
+//! Guests are forked ahead of need, as many as the node orders: each waits in its control group, so that nothing is between a request and its guest. To
+//! put a process into a group the kernel waits for all processors, some 10 ms (`cgroup_threadgroup_rwsem`), if nobody has done that a moment ago.
 //!
 //! An interpreter whose import has started threads cannot be forked: of several threads a fork has one, and all that the others held. It is asked to
 //! be the guest by itself, the only one of its zygote, which ends with it. So the node has a zygote for each request to such a function.
@@ -49,20 +51,24 @@ const LINK: u8 = b'c';
 /// Links that an import may ask for.
 const MOST_LINKS: u32 = 1_000;
 
-/// Guests that wait for a request, until the node says how many.
-const AHEAD: usize = 1;
-
 /// Guests that may fail to come, one after the other.
 const MOST_FAILURES: u32 = 3;
 
-/// A request that waits for a guest.
-struct Call {
+/// A guest that has no request yet.
+struct Seat {
     id: Id,
+    /// Of its control group, until it is in there.
+    doors: Vec<OwnedFd>,
+    /// Its process, once it has come.
+    guest: Option<(i32, OwnedFd)>,
+    call: Option<Call>,
+}
+
+/// A request that waits for its guest.
+struct Call {
     text: Vec<u8>,
     /// The guest's.
     given: Vec<OwnedFd>,
-    /// Of its control group.
-    doors: Vec<OwnedFd>,
 }
 
 struct Family<'a> {
@@ -75,15 +81,12 @@ struct Family<'a> {
     is_ready: bool,
     /// Its interpreter has threads, and serves one request by itself.
     is_single: bool,
-    /// Guests that are to wait for a request.
-    ahead: usize,
     /// Links that it has asked for.
     links: u32,
     /// Guests that the interpreter was asked for.
     coming: VecDeque<OwnedFd>,
-    /// Guests that wait.
-    waiting: VecDeque<(i32, OwnedFd)>,
-    calls: VecDeque<Call>,
+    /// Guests that were ordered, and have no request yet.
+    seats: Vec<Seat>,
     /// Guests that serve a request.
     serving: HashMap<i32, Id>,
     failures: u32,
@@ -126,11 +129,9 @@ pub(crate) fn serve(
         control,
         is_ready: false,
         is_single: false,
-        ahead: AHEAD,
         links: 0,
         coming: VecDeque::new(),
-        waiting: VecDeque::new(),
-        calls: VecDeque::new(),
+        seats: Vec::new(),
         serving: HashMap::new(),
         failures: 0,
         is_new: true,
@@ -190,9 +191,7 @@ impl Family<'_> {
             }
             if let Some(reason) = &self.ending {
                 let reason = reason.clone();
-                for call in std::mem::take(&mut self.calls) {
-                    self.tell(News::Refused(call.id))?;
-                }
+                self.refuse()?;
                 if self.serving.is_empty() {
                     return Err(reason);
                 }
@@ -244,23 +243,29 @@ impl Family<'_> {
         if let Some(id) = self.serving.remove(&process) {
             return self.tell(News::Ended(id, end));
         }
-        // It waited for a request, and will get none.
-        self.waiting.retain(|(waiting, _)| *waiting != process);
+        // It waited for a request, which another one will get. That goes into the same group.
+        let seat = self.seats.iter_mut().find(|seat| seat.is_of(process));
+        if let Some(seat) = seat {
+            seat.guest = None;
+        }
         Ok(())
+    }
+
+    /// There are no guests for the calls that wait.
+    fn refuse(&mut self) -> Finished {
+        let seats = std::mem::take(&mut self.seats);
+        seats
+            .iter()
+            .filter(|seat| seat.call.is_some())
+            .try_for_each(|seat| self.tell(News::Refused(seat.id)))
     }
 
     /// An interpreter that serves by itself has ended: with its request, if it had one.
     fn has_served(&mut self, end: End) -> Finished {
         // What it has started goes with the first process of their namespace, of which the kernel buries that one last.
-        self.kill(self.first);
-        let mut status = 0;
-        // SAFETY: `status` outlives the call.
-        while unsafe { libc::waitpid(self.first, &mut status, 0) } < 0
-            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-        {}
-        for call in std::mem::take(&mut self.calls) {
-            self.tell(News::Refused(call.id))?;
-        }
+        kill(self.first);
+        bury(self.first);
+        self.refuse()?;
         match self.serving.remove(&self.interpreter) {
             Some(id) => self.tell(News::Ended(id, end)),
             None => Err(format!("its interpreter has ended: {}", how(end.status))),
@@ -269,25 +274,23 @@ impl Family<'_> {
 
     /// There will be no guests any more. Those that serve a request are none of the interpreter's, and go on.
     fn end(&mut self, reason: String) {
-        for (process, _) in std::mem::take(&mut self.waiting) {
-            self.kill(process);
+        for seat in &mut self.seats {
+            if let Some((process, _)) = seat.guest.take() {
+                kill(process);
+                bury(process);
+            }
         }
         self.coming.clear();
         self.ending = Some(reason);
     }
 
-    /// Has as many guests come as there are calls, and those that are to be there before.
+    /// Has as many guests come as were ordered.
     fn ask(&mut self) -> Finished {
-        if self.is_single {
+        if self.is_single || !self.is_ready {
             return Ok(());
         }
-        let wanted = self.calls.len() + self.ahead;
-        while self.waiting.len() > wanted
-            && let Some((process, _)) = self.waiting.pop_back()
-        {
-            self.kill(process);
-        }
-        while self.is_ready && self.ending.is_none() && self.coming.len() + self.waiting.len() < wanted {
+        let wanted = self.seats.iter().filter(|seat| seat.guest.is_none()).count();
+        while self.ending.is_none() && self.coming.len() < wanted {
             self.ask_for_one(FORK)?;
         }
         Ok(())
@@ -313,37 +316,45 @@ impl Family<'_> {
             return Ok(());
         };
         let here = wire::receive_with_sender(&socket).map_err(failed("a zygote cannot hear a guest"))?;
-        if self.is_single {
-            // It has its folder. If it is not there, its end will say why.
-            if here == Some(self.interpreter) {
-                self.waiting.push_back((self.interpreter, socket));
-            } else {
-                self.kill(self.interpreter);
+        let is_fork = here.is_some_and(|process| process != self.interpreter);
+        let Some(process) = here.filter(|_| is_fork != self.is_single) else {
+            if self.is_single {
+                // If it is not there, its end will say why.
+                kill(self.interpreter);
+                return Ok(());
             }
-            return Ok(());
-        }
-        let Some(process) = here.filter(|process| *process != self.interpreter) else {
-            self.failures += 1;
-            return match self.failures {
-                MOST_FAILURES.. => Err("its interpreter cannot be forked".to_owned()),
-                _ => Ok(()),
-            };
+            return self.fails("its interpreter cannot be forked");
         };
-        match self.cell.furnish(process) {
-            Ok(()) => {
-                self.failures = 0;
-                self.waiting.push_back((process, socket));
-                Ok(())
-            }
+        // Who serves by itself has its folder.
+        if is_fork && let Err(error) = self.cell.furnish(process) {
             // It has ended meanwhile, as a rule.
-            Err(error) => {
-                self.kill(process);
-                self.failures += 1;
-                match self.failures {
-                    MOST_FAILURES.. => Err(format!("its guests cannot be given a folder: {error}")),
-                    _ => Ok(()),
-                }
-            }
+            kill(process);
+            return self.fails(&format!("its guests cannot be given a folder: {error}"));
+        }
+        // One that is called first.
+        let free = self.seats.iter_mut().filter(|seat| seat.guest.is_none());
+        let Some(seat) = free.min_by_key(|seat| seat.call.is_none()) else {
+            // The node wants it no more.
+            kill(process);
+            return Ok(());
+        };
+        if let Err(error) = confine::put_in(&seat.doors, process) {
+            kill(process);
+            return self.fails(&format!(
+                "its guests cannot be put into their control groups: {error}"
+            ));
+        }
+        seat.guest = Some((process, socket));
+        self.failures = 0;
+        Ok(())
+    }
+
+    /// A guest has not come. Another one is asked for, unless that would be one too many.
+    fn fails(&mut self, reason: &str) -> Finished {
+        self.failures += 1;
+        match self.failures {
+            MOST_FAILURES.. => Err(reason.to_owned()),
+            _ => Ok(()),
         }
     }
 
@@ -390,43 +401,51 @@ impl Family<'_> {
     }
 
     fn await_its_end(&mut self) {
-        self.kill(self.interpreter);
-        loop {
-            let mut status = 0;
-            // SAFETY: `status` outlives the call.
-            match unsafe { libc::waitpid(self.interpreter, &mut status, 0) } {
-                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                -1 => return self.end("its interpreter has ended".to_owned()),
-                _ => return self.end(format!("its interpreter has ended: {}", how(status))),
-            }
-        }
+        kill(self.interpreter);
+        let how = bury(self.interpreter).map(|status| format!(": {}", how(status)));
+        self.end(format!("its interpreter has ended{}", how.unwrap_or_default()));
     }
 
     /// `false` if the node has gone.
     fn hear_node(&mut self, buffer: &mut [u8]) -> Result<bool, String> {
-        let (length, mut descriptors) = match wire::receive(self.node, buffer) {
+        let (length, descriptors) = match wire::receive(self.node, buffer) {
             Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(false),
             Err(Errno::INTR | Errno::AGAIN) => return Ok(true),
             other => other.map_err(failed("a zygote cannot hear its node"))?,
         };
         let order = Order::read(buffer.get(..length).unwrap_or_default());
         match order.ok_or("a zygote does not understand its node")? {
-            Order::Call(id, given, text) => {
-                let doors = descriptors.split_off(descriptors.len().min(given as usize));
-                self.calls.push_back(Call {
-                    id,
+            Order::Wait(id) => self.seats.push(Seat {
+                id,
+                doors: descriptors,
+                guest: None,
+                call: None,
+            }),
+            Order::Call(id, text) => {
+                let call = Call {
                     text: text.to_vec(),
                     given: descriptors,
-                    doors,
-                });
+                };
+                match self.seats.iter_mut().find(|seat| seat.id == id) {
+                    Some(seat) => seat.call = Some(call),
+                    // Its interpreter has ended.
+                    None => self.tell(News::Refused(id))?,
+                }
             }
             Order::End(id) => {
-                let known = self.calls.len();
-                self.calls.retain(|call| call.id != id);
-                if self.calls.len() < known {
-                    self.tell(News::Ended(id, End::default()))?;
-                } else if let Some((process, _)) = self.serving.iter().find(|(_, other)| **other == id) {
-                    self.kill(*process);
+                let seat = self.seats.extract_if(.., |seat| seat.id == id).next();
+                match seat.map(|seat| seat.guest) {
+                    // It has its end yet to be learnt of.
+                    Some(Some((process, _))) => {
+                        self.serving.insert(process, id);
+                        kill(process);
+                    }
+                    Some(None) => self.tell(News::Ended(id, End::default()))?,
+                    None => {
+                        if let Some((process, _)) = self.serving.iter().find(|(_, other)| **other == id) {
+                            kill(*process);
+                        }
+                    }
                 }
             }
             Order::Link(word) => {
@@ -434,7 +453,6 @@ impl Family<'_> {
                 // If it has ended, its end tells so.
                 let _ = wire::send(&self.control, &[word], &given);
             }
-            Order::Ahead(guests) => self.ahead = guests as usize,
             Order::Pure(_) | Order::Program(..) => {
                 return Err("a zygote was asked for a guest of another kind".to_owned());
             }
@@ -444,39 +462,56 @@ impl Family<'_> {
 
     /// Gives calls to guests that wait.
     fn match_calls(&mut self) -> Finished {
-        while let (Some(call), Some((process, socket))) = (self.calls.front(), self.waiting.front()) {
-            let (id, process) = (call.id, *process);
+        let is_called = |seat: &mut Seat| seat.call.is_some() && seat.guest.is_some();
+        for seat in self.seats.extract_if(.., is_called).collect::<Vec<_>>() {
+            let (Some(call), Some((process, socket))) = (&seat.call, &seat.guest) else {
+                continue;
+            };
             let given: Vec<BorrowedFd<'_>> = call.given.iter().map(OwnedFd::as_fd).collect();
             let first: &[u8] = if self.is_new { b"1" } else { b"0" };
-            let begun = confine::put_in(&call.doors, process)
-                .and_then(|()| Ok(wire::send(socket, &[first, &call.text], &given)?));
-            self.waiting.pop_front();
-            match begun {
+            match wire::send(socket, &[first, &call.text], &given) {
                 Ok(()) => {
                     self.is_new = false;
-                    self.calls.pop_front();
-                    self.serving.insert(process, id);
-                    self.tell(News::Begun(id, process))?;
+                    self.serving.insert(*process, seat.id);
+                    self.tell(News::Begun(seat.id, *process))?;
                 }
                 // It has ended before it was given anything: another one gets the call.
                 Err(error) => {
                     tracing::debug!(%error, "a guest has ended before its request");
-                    self.kill(process);
+                    kill(*process);
+                    self.seats.push(Seat { guest: None, ..seat });
                 }
             }
         }
         if self.is_single && !self.serving.is_empty() {
-            for call in std::mem::take(&mut self.calls) {
-                self.tell(News::Refused(call.id))?;
-            }
+            self.refuse()?;
         }
         Ok(())
     }
+}
 
-    fn kill(&self, process: i32) {
-        if let Some(process) = Pid::from_raw(process) {
-            // It has ended by itself at most, and is not buried.
-            let _ = kill_process(process, Signal::KILL);
+impl Seat {
+    fn is_of(&self, process: i32) -> bool {
+        self.guest.as_ref().is_some_and(|(guest, _)| *guest == process)
+    }
+}
+
+fn kill(process: i32) {
+    if let Some(process) = Pid::from_raw(process) {
+        // It has ended by itself at most, and is not buried.
+        let _ = kill_process(process, Signal::KILL);
+    }
+}
+
+/// Waits for the end of a child: its status, unless somebody else has buried it.
+fn bury(process: i32) -> Option<i32> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` outlives the call.
+        match unsafe { libc::waitpid(process, &mut status, 0) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return None,
+            _ => return Some(status),
         }
     }
 }

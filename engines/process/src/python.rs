@@ -7,7 +7,7 @@
 use crate::{
     ahead,
     call::{self, Call},
-    host::{Host, Lease, Zygote},
+    host::{Host, Zygote},
     interpreter::Program,
     libraries,
     packages::{Folder, Packages},
@@ -477,7 +477,6 @@ impl Package {
             threads: PROCESSES.saturating_mul(u64::from(limits.concurrency).saturating_add(2)),
             processor: limits.cpu_time + Duration::from_secs(1),
         };
-        let group = self.group(&limits).map_err(|error| error.to_string())?;
         let services = services.cloned();
         let caller = Caller {
             sandbox: Some(call::number()),
@@ -486,16 +485,13 @@ impl Package {
         let links = move |service: &str| {
             call::link(services.as_ref(), service, &caller).map(|attachment| attachment.bell)
         };
-        self.host.zygote(&setup, &self.executable, group, Box::new(links))
-    }
-
-    /// A control group for a zygote or a guest of one, if this host has any.
-    pub(crate) fn group(&self, limits: &Limits) -> io::Result<Option<Lease>> {
-        self.host.group(GroupLimits {
-            memory: limits.memory.0.saturating_add(page::SIZE),
+        let limits = GroupLimits {
+            memory: memory.saturating_add(page::SIZE),
             processes: PROCESSES,
             cores: limits.cpus,
-        })
+        };
+        self.host
+            .zygote(&setup, &self.executable, Some(limits), Box::new(links))
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {

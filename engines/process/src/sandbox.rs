@@ -376,7 +376,7 @@ impl Running {
         };
         if let Some(place) = self.place.take() {
             let held = Held {
-                _place: place,
+                _place: Some(place),
                 _group: group,
             };
             self.zygote.give_up(id, held);

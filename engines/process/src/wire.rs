@@ -31,15 +31,14 @@ pub(crate) enum Order<'a> {
     Pure(Id),
     /// To fork a guest that runs the program. Its three standard streams come with it, and the doors of its control group.
     Program(Id, Words<'a>),
-    /// To give a request to a guest that an interpreter was forked for: these words, and as many descriptors. The doors of its control group come
-    /// after them.
-    Call(Id, u32, &'a [u8]),
+    /// To have an interpreter forked for a guest, which waits in its control group for a request: the group's doors come with it.
+    Wait(Id),
+    /// To give a request to a guest that waits, or is about to: these words, and all descriptors that come with them.
+    Call(Id, &'a [u8]),
     /// To end a guest.
     End(Id),
     /// What an interpreter has asked for comes: this word is for it, with a descriptor if there is one.
     Link(&'a [u8]),
-    /// To have so many guests wait for requests.
-    Ahead(u32),
 }
 
 /// Arguments and environment: each string ends with a zero.
@@ -58,9 +57,9 @@ impl<'a> Order<'a> {
             Self::Pure(id) => (0, *id, 0),
             Self::Program(id, words) => (1, *id, words.arguments),
             Self::End(id) => (2, *id, 0),
-            Self::Call(id, given, _) => (3, *id, *given),
+            Self::Call(id, _) => (3, *id, 0),
             Self::Link(_) => (4, 0, 0),
-            Self::Ahead(guests) => (5, 0, *guests),
+            Self::Wait(id) => (5, *id, 0),
         };
         let mut bytes = [kind; 9];
         bytes[1..5].copy_from_slice(&id.to_le_bytes());
@@ -76,9 +75,9 @@ impl<'a> Order<'a> {
             0 => Some(Self::Pure(id)),
             1 => Some(Self::Program(id, Words { arguments, text })),
             2 => Some(Self::End(id)),
-            3 => Some(Self::Call(id, arguments, text)),
+            3 => Some(Self::Call(id, text)),
             4 => Some(Self::Link(text)),
-            5 => Some(Self::Ahead(arguments)),
+            5 => Some(Self::Wait(id)),
             _ => None,
         }
     }
@@ -255,14 +254,14 @@ mod tests {
         for order in [
             Order::Pure(7),
             Order::Program(u32::MAX, words),
-            Order::Call(3, 2, b"{}"),
+            Order::Wait(3),
+            Order::Call(3, b"{}"),
             Order::End(0),
             Order::Link(b"c"),
-            Order::Ahead(7),
         ] {
             let text = match &order {
                 Order::Program(_, words) => words.text,
-                Order::Call(_, _, text) | Order::Link(text) => text,
+                Order::Call(_, text) | Order::Link(text) => text,
                 _ => &[],
             };
             send(&one, &[&order.head(), text], &[one.as_fd()]).unwrap();

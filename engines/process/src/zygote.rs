@@ -269,7 +269,7 @@ impl Zygote {
                 {
                     return Err("a zygote has a guest of this number already".to_owned());
                 }
-                Order::Call(..) | Order::Link(_) | Order::Ahead(_) => {
+                Order::Wait(_) | Order::Call(..) | Order::Link(_) => {
                     return Err("a zygote without an interpreter was given what is for one".to_owned());
                 }
                 order @ (Order::Pure(id) | Order::Program(id, _)) => {
@@ -336,7 +336,7 @@ impl Zygote {
                 stdio::dup2_stdout(output)?;
                 Err(start(self.executable.as_fd(), *words))
             }
-            Order::Call(..) | Order::Link(_) | Order::Ahead(_) | Order::End(_) => Err(wrong()),
+            Order::Wait(_) | Order::Call(..) | Order::Link(_) | Order::End(_) => Err(wrong()),
         }
     }
 }
