@@ -179,6 +179,11 @@ pub trait Sandbox {
     /// Runs until the code ends or waits, or its turn is over.
     fn run(&mut self, waker: &Waker, until: Until<'_>) -> Step;
 
+    /// Whether its code runs in a process of its own, which [`Sandbox::run`] only looks after: it never keeps a core from others.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
     /// What it has used so far, for a sandbox that is dropped before its end.
     fn usage(&self) -> Usage {
         Usage::default()

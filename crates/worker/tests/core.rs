@@ -863,6 +863,19 @@ fn an_endless_guest_is_preempted_by_the_ticker() {
 }
 
 #[test]
+fn whose_code_runs_elsewhere_is_not_asked_for_its_core() {
+    let cluster = Cluster::new("elsewhere", 1, 8);
+    let function = cluster.functions.make(Options::default());
+    for _ in 0..3 {
+        let script = Script::of([Act::Elsewhere(10 * MILLISECOND)]);
+        cluster.client.submit(0, &function, script);
+    }
+    let ends = cluster.client.take(3);
+    assert!(ends.iter().all(|end| end.outcome == Outcome::Done), "{ends:?}");
+    cluster.drain();
+}
+
+#[test]
 fn cores_that_wait_notice_the_drain() {
     for _ in 0..200 {
         assert_eq!(Cluster::new("notice the drain", 3, 1).drain().len(), 0);

@@ -575,6 +575,10 @@ impl Sandbox for Call {
         }
     }
 
+    fn is_elsewhere(&self) -> bool {
+        true
+    }
+
     fn usage(&self) -> Usage {
         self.usage
     }

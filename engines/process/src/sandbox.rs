@@ -395,6 +395,10 @@ impl Sandbox for Running {
         }
     }
 
+    fn is_elsewhere(&self) -> bool {
+        true
+    }
+
     fn usage(&self) -> Usage {
         self.usage
     }

@@ -35,17 +35,25 @@ impl<F: Front> Core<F> {
         if let Some(serial) = self.asked.take() {
             guarded.given_back(serial == live.serial);
         }
-        let watch = self.queues.shared.watch();
-        if watch.begin(self.queues.core, guarded, self.turn + 1, left) && self.queues.seat().has_mail() {
-            watch.ask(self.queues.core, guarded);
+        // Nobody has to see to it that one whose code runs elsewhere gives the core back.
+        let is_elsewhere = live.sandbox.is_elsewhere();
+        if is_elsewhere {
+            guarded.turns.asked().store(false, Ordering::Relaxed);
+        } else {
+            let watch = self.queues.shared.watch();
+            if watch.begin(self.queues.core, guarded, self.turn + 1, left) && self.queues.seat().has_mail() {
+                watch.ask(self.queues.core, guarded);
+            }
         }
         let until = Until {
             at: now + quantum,
             asked: guarded.turns.asked(),
         };
         let step = live.sandbox.run(&self.wakers[place], until);
-        self.turn += 2;
-        guarded.turns.end(self.turn);
+        if !is_elsewhere {
+            self.turn += 2;
+            guarded.turns.end(self.turn);
+        }
         let was_asked = guarded.turns.asked().load(Ordering::Relaxed);
         let end = Instant::now();
         let ran = end.saturating_duration_since(now);

@@ -89,6 +89,8 @@ pub(crate) enum Act {
     Spin,
     /// Computes, deaf to the ticker, until this is true.
     Stick(Arc<AtomicBool>),
+    /// Looks for so long after code that runs elsewhere, and fails if the ticker asks it to stop.
+    Elsewhere(Duration),
     /// Waits for a moment.
     Sleep(Duration),
     /// Waits; the wake-up comes before `run` has returned.
@@ -361,6 +363,16 @@ impl FakeSandbox {
                 }
                 Some(Step::Preempted)
             }
+            Act::Elsewhere(least) => {
+                let begun = Instant::now();
+                while begun.elapsed() < least {
+                    if self.world.preempt[usize::from(core)].swap(false, Ordering::SeqCst) {
+                        return self.act(Act::Fail, core, waker);
+                    }
+                    thread::yield_now();
+                }
+                None
+            }
             Act::Sleep(duration) => Some(Step::Waiting {
                 until: Some(Instant::now() + duration),
             }),
@@ -434,6 +446,10 @@ impl Sandbox for FakeSandbox {
             input.response.body(body);
         }
         Step::Done(usage)
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        matches!(self.acts.front(), Some(Act::Elsewhere(_)))
     }
 
     fn renew(&mut self, input: Input) -> Result<(), Input> {
