@@ -57,7 +57,7 @@ const MOST_FAILURES: u32 = 3;
 /// A guest that has no request yet.
 struct Seat {
     id: Id,
-    /// Of its control group, until it is in there.
+    /// Of its control group, which its process goes into as soon as it has come.
     doors: Vec<OwnedFd>,
     /// Its process, once it has come.
     guest: Option<(i32, OwnedFd)>,
