@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 const TUNABLES: &str = "GLIBC_TUNABLES";
 
 /// What its allocator is told. Of itself it gives memory back with nearly each buffer of a reply, and each page comes anew at the next, by a
-/// fault of its own: some 120 of them for 400 KiB.
+/// fault of its own.
 const MALLOC: &str = "glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=16777216";
 
 /// One that has lived for less is not started again at once.

@@ -6,7 +6,7 @@
 //! gets its folder, its control group and its request from here, and its end is learnt here.
 //!
 //! Guests are forked ahead of need, as many as the node orders: each waits in its control group, so that nothing is between a request and its guest. To
-//! put a process into a group the kernel waits for all processors, some 10 ms (`cgroup_threadgroup_rwsem`), if nobody has done that a moment ago.
+//! put a process into a group the kernel waits for all processors, for milliseconds (`cgroup_threadgroup_rwsem`), if nobody has done that a moment ago.
 //!
 //! An interpreter whose import has started threads cannot be forked: of several threads a fork has one, and all that the others held. It is asked to
 //! be the guest by itself, the only one of its zygote, which ends with it. So the node has a zygote for each request to such a function.
