@@ -240,9 +240,12 @@ class Pond:
 
     def there(self, key):
         """What is there, by what follows the key: not as anybody was told, but as it is."""
-        found = self.s3.list_objects_v2(Bucket="pond", Prefix=key).get("Contents", [])
-        read = lambda name: self.s3.get_object(Bucket="pond", Key=name)["Body"].read()
-        return {one["Key"].removeprefix(key): read(one["Key"]) for one in found}
+        found = {}
+        for one in self.s3.list_objects_v2(Bucket="pond", Prefix=key).get("Contents", []):
+            # A server may still be at a deletion that nobody waits for any more.
+            with contextlib.suppress(self.s3.exceptions.NoSuchKey):
+                found[one["Key"].removeprefix(key)] = self.s3.get_object(Bucket="pond", Key=one["Key"])["Body"].read()
+        return found
 
     def ask(self, do, key, count):
         event = {"do": do.partition(" ")[0], "key": key, "bytes": count}
