@@ -178,7 +178,6 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         tenancy: None,
         usage: Arc::new(Recorder::new(usize::from(options.cores))),
         load: Box::new(move || Ok(its.clone())),
-        reuse: 1,
         claim: Claim::default(),
     }));
     target.preload().map_err(anyhow::Error::msg)?;

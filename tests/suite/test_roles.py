@@ -175,7 +175,8 @@ def test_functions_have_sessions_of_their_own(node, sts):
     f, g = sts.client(0), sts.client(1)
     assert [one["Key"] for one in f.list_objects_v2(Bucket="pond", Prefix="in/")["Contents"]] == ["in/a", "in/b"]
     for prefix in ("", "out/", "i"):
-        denied(f.list_objects_v2, Bucket="pond", Prefix=prefix)
+        for lists in (f.list_objects_v2, f.list_objects, f.list_object_versions):
+            denied(lists, Bucket="pond", Prefix=prefix)
     denied(f.get_object, Bucket="sea", Key="out/a")
     denied(g.get_object, Bucket="pond", Key="in/a")
     denied(g.list_objects_v2, Bucket="sea", Prefix="out/")
@@ -185,6 +186,46 @@ def test_functions_have_sessions_of_their_own(node, sts):
     again = node.deploy("two", {"f": objects(HANDLER + "\n", settings), "g": objects(HANDLER, granted("pond", "get", prefix="in/"))})
     assert do(again, "get", "in/a") == {"got": "pond/in/a"} and do(again, "get", "in/a", "g") == {"got": "pond/in/a"}
     assert (len(sts.named("two.f")), len(sts.named("two.g"))) == (1, 2)
+
+
+def test_a_deletion_of_many_deletes_what_was_granted_and_nothing_else(node, s3, sts):
+    app = node.deploy("gone", {"f": objects(HANDLER, granted("pond", "get", "delete", prefix="gone/"))})
+    for key in ("gone/a", "gone/b", "stays/a"):
+        s3.client().put_object(Bucket="pond", Key=key, Body=b"x")
+    assert do(app, "delete many", "gone/a") == {"got": ["gone/a"]}
+    stolen = sts.client()
+    try:
+        both = stolen.delete_objects(Bucket="pond", Delete={"Objects": [{"Key": key} for key in ("gone/b", "stays/a")]})
+        assert [one["Key"] for one in both.get("Errors", [])] == ["stays/a"], both
+    except ClientError as error:
+        # Or all of it.
+        assert error.response["Error"]["Code"] == "AccessDenied"
+    assert s3.client().get_object(Bucket="pond", Key="stays/a")["Body"].read() == b"x"
+
+
+# What it is, and what it would be if some of it meant something. What policies write as variables, the server that judges them here does not know.
+ODD = {
+    "it's \"here\"/": "its here/",
+    "größe 水/": "gro/",
+    "a+b/%41/": "a b/A/",
+}
+
+
+def test_prefixes_mean_what_they_say(node, s3, sts):
+    prefixes = list(ODD)
+    functions = {f"f{number}": objects(HANDLER, granted("pond", prefix=prefix)) for number, prefix in enumerate(prefixes)}
+    app = node.deploy("odd", functions)
+    for number, prefix in enumerate(prefixes):
+        function, key = f"f{number}", prefix + "k"
+        for what, expected in (("put", None), ("get", "put"), ("list", [key]), ("copy", None), ("delete many", [key])):
+            assert do(app, what, key, function) == {"got": expected}, (what, key)
+        other = ODD[prefix] + "k"
+        s3.client().put_object(Bucket="pond", Key=other, Body=b"x")
+        assert do(app, "get", other, function) == {"error": "AccessDenied"}, other
+        stolen = sts.client(number)
+        assert stolen.get_object(Bucket="pond", Key=key + ".copy")["Body"].read() == b"put"
+        denied(stolen.get_object, Bucket="pond", Key=other)
+        denied(stolen.list_objects_v2, Bucket="pond", Prefix=ODD[prefix])
 
 
 def test_new_objects_are_found_with_keys_that_can_list_them_and_nothing_else(node, s3, sts):

@@ -8,7 +8,7 @@ mod denials;
 mod place;
 mod sign;
 
-pub use aws_smithy_runtime_api::client::identity::Identity;
+pub use aws_smithy_runtime_api::{client::identity::Identity, http::Headers as Fields};
 pub use client::{Client, Progress, TrustError};
 pub use credentials::{
     Credentials, CredentialsError, Role, RoleError, RoleOptions, RoleSessionError, identity,

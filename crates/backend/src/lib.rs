@@ -24,6 +24,7 @@ mod control;
 mod limits;
 mod line;
 mod link;
+mod row;
 mod server;
 mod supervisor;
 

@@ -5,10 +5,13 @@
 use crate::{
     call::{self, Asked, CREDIT, Event, Events, Failure, SLICE, Turn},
     limits::{Memory, SandboxLink},
+    row::{Filling, Row},
 };
 use bytes::Bytes;
 use contract::{Caller, Session};
-use exchange::{AHEAD, Ask, CALL_PIECE, Id, LARGEST_HEAD, MOST_CALLS, PIECE, Room, SLOTS, Span, Tell};
+use exchange::{
+    AHEAD, Ask, CALL_PIECE, Id, KEPT, LARGEST_HEAD, MOST_CALLS, MOST_KEPT, PIECE, Room, SLOTS, Span, Tell,
+};
 use ring::{
     Bell, Heard, HostEnd, Region,
     channel::{HEADER, Place},
@@ -49,6 +52,8 @@ pub(crate) struct Link {
     sandbox: SandboxLink,
     caller: Caller,
     room: Room,
+    /// Bytes of it that the sandbox may still keep.
+    to_keep: u64,
     /// Places that the sandbox has not freed, by where they begin.
     places: HashMap<u64, Given>,
     calls: HashMap<Id, Call>,
@@ -62,8 +67,16 @@ pub(crate) struct Link {
 struct Given {
     place: Range<u64>,
     id: Id,
-    /// Whether it counts among those that are ahead.
-    is_piece: bool,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Head,
+    /// It counts among those that are ahead.
+    Piece,
+    /// The same, and it may be kept.
+    InRow,
 }
 
 /// Head and body of a call that waits to begin, and where they are to be copied to.
@@ -87,8 +100,9 @@ struct Call {
     left: Option<u64>,
     chunks: VecDeque<Bytes>,
     end: Option<Result<(), Failure>>,
-    /// The piece that is being filled, and how far.
-    filling: Option<(Range<u64>, u64)>,
+    filling: Option<Filling>,
+    /// Where the body's pieces go, as long as the sandbox may keep them.
+    row: Option<Row>,
     ahead: u32,
     credit: Arc<Semaphore>,
     task: AbortHandle,
@@ -124,6 +138,7 @@ impl Link {
         bell.give(end.shared().file())?;
         let bulk = end.layout().bulk();
         let room = Room::new(bulk.start + bulk.len() / 2..bulk.end);
+        let to_keep = MOST_KEPT.min(bulk.len() as u64 / 8);
         let (teller, events) = mpsc::unbounded_channel();
         Ok(Self {
             end,
@@ -133,6 +148,7 @@ impl Link {
             sandbox,
             caller,
             room,
+            to_keep,
             places: HashMap::new(),
             calls: HashMap::new(),
             numbers: HashMap::new(),
@@ -188,6 +204,7 @@ impl Link {
                 } => self.call(id, head, body, length)?,
                 Ask::Piece { id, body } => self.piece(id, body)?,
                 Ask::Free { offset } => self.free(offset)?,
+                Ask::Keep { offset } => self.keep(offset)?,
                 Ask::Drop { id } => self.drop_call(id)?,
             }
         }
@@ -266,6 +283,7 @@ impl Link {
             chunks: VecDeque::new(),
             end: None,
             filling: None,
+            row: None,
             ahead: 0,
             credit,
             task: task.abort_handle(),
@@ -359,31 +377,76 @@ impl Link {
             .places
             .remove(&offset)
             .ok_or(Broken("it frees what it does not have"))?;
-        self.room.give_back(given.place);
-        if given.is_piece
+        if given.what != What::Head
             && let Some(call) = self.calls.get_mut(&given.id)
         {
-            call.ahead -= 1;
+            call.ahead = call.ahead.saturating_sub(1);
+        }
+        let place = given.place.clone();
+        self.give_back(place, given.what == What::InRow);
+        if given.what == What::InRow {
+            // Who reads piece by piece has the same room again and again.
+            self.give_up_row(given.id);
         }
         // Others may wait for room.
         let waiting: Vec<Id> = self.calls.keys().copied().collect();
         waiting.into_iter().try_for_each(|id| self.pump(id))
     }
 
-    fn drop_call(&mut self, id: Id) -> Result<(), Broken> {
-        if let Some(mut call) = self.calls.remove(&id) {
-            self.numbers.remove(&call.number);
-            if let Some((place, _)) = call.filling.take() {
-                self.room.give_back(place);
+    fn keep(&mut self, offset: u64) -> Result<(), Broken> {
+        let kept = self.places.remove(&offset);
+        let kept = kept
+            .filter(|given| given.what == What::InRow)
+            .ok_or(Broken("it keeps what it may not"))?;
+        match self.calls.get_mut(&kept.id) {
+            Some(call) => {
+                call.ahead = call.ahead.saturating_sub(1);
+                self.pump(kept.id)
             }
+            None => Ok(()),
         }
-        let room = &mut self.room;
-        self.places.retain(|_, given| {
-            if given.id == id {
-                room.give_back(given.place.clone());
-            }
-            given.id != id
-        });
+    }
+
+    fn give_back(&mut self, place: Range<u64>, in_row: bool) {
+        if in_row {
+            self.to_keep += place.end - place.start;
+        }
+        self.room.give_back(place);
+    }
+
+    /// What pieces there will be of a reply, go wherever there is room.
+    fn give_up_row(&mut self, id: Id) {
+        let row = self.calls.get_mut(&id).and_then(|call| call.row.take());
+        if let Some(rest) = row.and_then(Row::rest) {
+            self.give_back(rest, true);
+        }
+    }
+
+    /// A row for a reply's body, if it may be kept.
+    fn row(&mut self, length: Option<u64>) -> Option<Row> {
+        let length = length.filter(|length| KEPT.contains(length))?;
+        let size = Row::size(length);
+        if self.to_keep.min(self.room.spare()) < size {
+            return None;
+        }
+        let place = self.room.take(size)?;
+        if place.end - place.start < size {
+            self.room.give_back(place);
+            return None;
+        }
+        self.to_keep -= size;
+        Some(Row::new(place, length))
+    }
+
+    fn drop_call(&mut self, id: Id) -> Result<(), Broken> {
+        if let Some(filling) = self.calls.get_mut(&id).and_then(|call| call.filling.take()) {
+            self.give_back(filling.place, filling.in_row);
+        }
+        self.forget(id);
+        let given: Vec<_> = self.places.extract_if(|_, given| given.id == id).collect();
+        for (_, given) in given {
+            self.give_back(given.place, given.what == What::InRow);
+        }
         self.say(Tell::Failed {
             id,
             reason: Span::default(),
@@ -431,13 +494,17 @@ impl Link {
                     }
                     return Ok(());
                 };
+                let row = self.row(length);
+                let starts = row.as_ref().map(Row::start);
                 if let Some(call) = self.calls.get_mut(&id) {
                     call.is_answered = true;
+                    call.row = row;
                 }
                 self.say(Tell::Head {
                     id,
                     head: span,
                     length,
+                    row: starts,
                 })?;
                 continue;
             }
@@ -449,6 +516,9 @@ impl Link {
                     _ if call.ahead >= AHEAD => return Ok(()),
                     _ => {}
                 }
+                call.filling = call.row.as_mut().and_then(Row::cut);
+            }
+            if call.filling.is_none() {
                 let wanted = call.left.unwrap_or(waiting).clamp(1, PIECE);
                 // Who has nothing that the sandbox could read finds room, however much others have that it does not read.
                 let wanted = match (self.room.spare(), call.ahead) {
@@ -459,7 +529,7 @@ impl Link {
                 let Some(place) = self.room.take(wanted) else {
                     return Ok(());
                 };
-                call.filling = Some((place, 0));
+                call.filling = Some(Filling::of(place));
             }
             self.fill(id)?;
             if self.calls.get(&id).is_some_and(|call| call.filling.is_some()) {
@@ -473,47 +543,45 @@ impl Link {
         let Some(call) = self.calls.get_mut(&id) else {
             return Ok(());
         };
-        let Some((place, mut filled)) = call.filling.take() else {
+        let Some(mut filling) = call.filling.take() else {
             return Ok(());
         };
-        let room = place.end - place.start;
-        while filled < room
+        let (start, room) = (filling.body.start, filling.body.end - filling.body.start);
+        while filling.filled < room
             && let Some(chunk) = call.chunks.front_mut()
         {
-            let count = (room - filled).min(chunk.len() as u64);
+            let count = (room - filling.filled).min(chunk.len() as u64);
             let part = chunk.split_to(count as usize);
             if chunk.is_empty() {
                 call.chunks.pop_front();
             }
-            let to = at(&self.end, place.start + filled, count)?;
+            let to = at(&self.end, start + filling.filled, count)?;
             self.end.copy_in(to, &part).map_err(|_| OUTSIDE)?;
             call.credit.add_permits(part.len());
-            filled += count;
+            filling.filled += count;
             if let Some(left) = &mut call.left {
                 *left = left.saturating_sub(count);
             }
         }
         let is_end = call.end.is_some() && call.chunks.is_empty();
-        let is_full = filled == room && call.left != Some(0);
+        let is_full = filling.filled == room && call.left != Some(0);
         let is_awaited = call.left.is_none() && call.chunks.is_empty();
         if !(is_end || is_full || is_awaited) {
-            call.filling = Some((place, filled));
+            call.filling = Some(filling);
             return Ok(());
         }
         let last = is_end && matches!(call.end, Some(Ok(())));
         call.ahead += 1;
         let body = Span {
-            offset: place.start,
-            length: filled,
+            offset: start,
+            length: filling.filled,
         };
-        self.places.insert(
-            place.start,
-            Given {
-                place,
-                id,
-                is_piece: true,
-            },
-        );
+        let what = match filling.in_row {
+            true => What::InRow,
+            false => What::Piece,
+        };
+        let place = filling.place;
+        self.places.insert(start, Given { place, id, what });
         if last {
             self.forget(id);
         }
@@ -538,6 +606,7 @@ impl Link {
     }
 
     fn forget(&mut self, id: Id) {
+        self.give_up_row(id);
         if let Some(call) = self.calls.remove(&id) {
             self.numbers.remove(&call.number);
         }
@@ -562,7 +631,7 @@ impl Link {
             Given {
                 place,
                 id,
-                is_piece: false,
+                what: What::Head,
             },
         );
         Some(span)

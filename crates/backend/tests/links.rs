@@ -10,7 +10,9 @@ use contract::{
     Body, BodyError, BodyStream, Call, CallError, Caller, Calling, Grant, Reply, ResponseHead, S3Action,
     S3Grant, Service, Session, Trailers,
 };
-use exchange::{Ask, Broken, Link, MOST_CALLS, Span};
+use exchange::{
+    Ask, BEFORE, Broken, CallHandle, KEPT, Kept, Link, MOST_CALLS, MOST_KEPT, PIECE, STEP, Span, Tell,
+};
 use ring::{Bell, GuestEnd};
 use rustix::{
     fd::OwnedFd,
@@ -523,7 +525,7 @@ fn a_sandbox_that_breaks_the_rules_loses_its_link_and_nobody_else() {
         offset: u64::MAX - 5,
         length: 10,
     };
-    let wrongs: [&[[u64; 8]]; 12] = [
+    let wrongs: [&[[u64; 8]]; 13] = [
         // Bodies: outside of the channel, longer than was said, of nothing.
         &[coming(past, 10).message()],
         &[coming(some, 100).message(), piece(past).message()],
@@ -534,6 +536,7 @@ fn a_sandbox_that_breaks_the_rules_loses_its_link_and_nobody_else() {
         &[[u64::MAX; 8]],
         &[call(1, outside).message()],
         &[Ask::Free { offset: 64 }.message()],
+        &[Ask::Keep { offset: 64 }.message()],
         &[Ask::Piece {
             id: 9,
             body: too_long,
@@ -561,6 +564,159 @@ fn a_sandbox_that_breaks_the_rules_loses_its_link_and_nobody_else() {
         while bell.wait().unwrap() {}
         assert_eq!(ask(&good, &head("small", "good", 1), b"").unwrap().1, b"good");
     }
+}
+
+/// Sends to a backend that may sleep.
+fn say(end: &mut GuestEnd, bell: &Bell<OwnedFd>, message: [u64; 8]) {
+    if end.send(message).unwrap().must_ring {
+        bell.ring().unwrap();
+    }
+}
+
+#[test]
+fn what_a_sandbox_keeps_is_what_it_may_keep() {
+    let backend = start();
+    let asks = head("known", "200000", 1 << 20);
+    // By where the reply's head is, and its body.
+    type Wrong = fn(u64, u64) -> [Ask; 2];
+    let wrongs: [Wrong; 4] = [
+        |_, body| [Ask::Keep { offset: body }, Ask::Keep { offset: body }],
+        |_, body| [Ask::Keep { offset: body }, Ask::Free { offset: body }],
+        |_, body| [Ask::Free { offset: body }, Ask::Keep { offset: body }],
+        |head, body| [Ask::Free { offset: body }, Ask::Keep { offset: head }],
+    ];
+    for wrong in wrongs {
+        let bell = Bell::new(attach(&backend));
+        let mut end = GuestEnd::open(bell.take().unwrap().unwrap()).unwrap();
+        let place = Span {
+            offset: 1 << 16,
+            length: asks.len() as u64,
+        };
+        end.copy_in(end.place(place.offset, place.length).unwrap(), &asks)
+            .unwrap();
+        let call = Ask::Call {
+            id: 1,
+            head: place,
+            body: Span::default(),
+            length: 0,
+        };
+        say(&mut end, &bell, call.message());
+        let mut hear = || loop {
+            if let Some(message) = end.receive().unwrap() {
+                break Tell::read(message).unwrap();
+            }
+            if end.sleep().unwrap() {
+                bell.wait().unwrap();
+            }
+        };
+        let Tell::Head { head, row, .. } = hear() else {
+            panic!("it begins with its head");
+        };
+        let Tell::Piece { body, last, .. } = hear() else {
+            panic!("a piece follows");
+        };
+        assert_eq!((row, body.length, last), (Some(body.offset), 200_000, true));
+        assert_eq!(body.offset % STEP, BEFORE);
+        for ask in wrong(head.offset, body.offset) {
+            say(&mut end, &bell, ask.message());
+        }
+        while bell.wait().unwrap() {}
+    }
+}
+
+fn kept(link: &Arc<Link>, operation: &str, length: u64) -> (CallHandle, Option<Kept>) {
+    let asks = head(operation, &length.to_string(), 100_000);
+    let (call, _) = link.call(&asks, b"", 0).unwrap();
+    call.head().unwrap();
+    let kept = call.keep(length as usize).unwrap();
+    (call, kept)
+}
+
+/// The whole body of `known`.
+fn known(length: u64) -> Vec<u8> {
+    let (mut left, mut body) = (length, Vec::new());
+    while left > 0 {
+        let count = left.min(100_000);
+        left -= count;
+        body.extend_from_slice(&pattern(left, count));
+    }
+    body
+}
+
+fn body(kept: &Kept) -> &[u8] {
+    assert!(kept.memory.length() > kept.length + BEFORE as usize);
+    // SAFETY: it is there for good, and nobody writes to it.
+    unsafe { std::slice::from_raw_parts(kept.memory.start().as_ptr().add(BEFORE as usize), kept.length) }
+}
+
+#[test]
+fn a_body_that_is_kept_stays_as_it_is() {
+    let backend = start();
+    let link = link(&backend);
+    let mut all = Vec::new();
+    let mut keeps = |length: u64| {
+        let (call, kept) = kept(&link, "known", length);
+        let kept = kept.filter(|kept| kept.length as u64 == length).unwrap();
+        assert!(body(&kept) == known(length), "{length}");
+        assert_eq!(call.read(&mut [0; 10]), Ok(0), "there is nothing more");
+        all.push((length, kept));
+    };
+    for length in [
+        *KEPT.start(),
+        PIECE - BEFORE,
+        PIECE - BEFORE + 1,
+        PIECE,
+        3 * PIECE + 5,
+    ] {
+        keeps(length);
+    }
+    // Others have what room there is besides.
+    for _ in 0..20 {
+        ask(&link, &head("known", "9000000", 1 << 20), b"").unwrap();
+    }
+    // What is read piece by piece is nobody's, however much of it there is, and may be kept the next time.
+    keeps(PIECE + 100);
+    drop(link);
+    drop(backend);
+    for (length, kept) in &all {
+        assert!(body(kept) == known(*length), "{length}");
+    }
+}
+
+#[test]
+fn what_may_not_be_kept_is_read() {
+    let backend = start();
+    let link = link(&backend);
+    for (operation, length) in [
+        ("known", *KEPT.start() - 1),
+        ("known", MOST_KEPT),
+        ("unknown", *KEPT.start()),
+    ] {
+        let (call, kept) = kept(&link, operation, length);
+        assert!(kept.is_none(), "{operation} {length}");
+        let mut count = 0;
+        let mut bytes = vec![0; 1 << 20];
+        while let more @ 1.. = call.read(&mut bytes).unwrap() {
+            count += more as u64;
+        }
+        assert_eq!(count, length, "{operation}");
+    }
+    let (call, _) = link.call(&head("known", "1000000", 1 << 20), b"", 0).unwrap();
+    call.head().unwrap();
+    assert!(call.keep(999_999).unwrap().is_none(), "it is longer than that");
+    assert_eq!(call.read(&mut [0; 10]), Ok(10));
+    assert!(call.keep(1_000_000).unwrap().is_none(), "it has begun to be read");
+    // Of all that there may be, what is kept has so much, and nobody waits for more.
+    let lengths = std::iter::repeat_with(|| kept(&link, "known", 500_000).1);
+    let total: usize = lengths.map_while(|kept| Some(kept?.length)).sum();
+    assert!(total > 500_000 && total as u64 <= MOST_KEPT, "{total}");
+    assert_eq!(
+        ask(&link, &head("known", "9000000", 1 << 20), b"")
+            .unwrap()
+            .1
+            .len(),
+        9_000_000
+    );
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub struct Grant {
     pub version: VersionNumber,
     /// What one request may use.
     pub limits: Limits,
+    /// Requests that one sandbox serves before it is dropped; 1 is a fresh sandbox for each.
+    pub reuse: u32,
     /// Environment variables from the manifest, in its order. CGI metadata is added for each request.
     pub environment: Vec<(String, String)>,
     /// Arguments after the program's name.
@@ -37,6 +39,7 @@ impl Grant {
             function,
             version: VersionNumber(NonZeroU32::MIN),
             limits: Limits::default(),
+            reuse: 1,
             environment: Vec::new(),
             arguments: Vec::new(),
             protocol: Protocol::Cgi,

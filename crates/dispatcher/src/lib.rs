@@ -233,7 +233,6 @@ impl Dispatcher {
             tenancy: tenant.map(|tenant| self.shared.tenancy(&tenant.allowance)),
             grant: version.grant.clone(),
             load: Box::new(move || its.image().cloned().map_err(|error| error.to_string())),
-            reuse: version.settings.reuse,
             claim: version.settings.claim,
             log: self.logs.function(&version.function, version.number),
             metrics: metrics.clone(),

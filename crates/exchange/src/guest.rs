@@ -59,6 +59,15 @@ pub struct Head {
     pub length: Option<u64>,
 }
 
+/// A body that stays where it came.
+#[derive(Debug)]
+pub struct Kept {
+    /// It lies in this, after [`BEFORE`](crate::BEFORE) bytes, and before [`BEHIND`](crate::BEHIND) at least. It begins at a multiple of [`STEP`](crate::STEP).
+    pub memory: ring::Kept,
+    /// Bytes of the body.
+    pub length: usize,
+}
+
 /// A call under way. Dropping it gives up what has not been read of its reply.
 pub struct CallHandle {
     link: Arc<Link>,
@@ -141,10 +150,12 @@ impl Link {
         let mut state = self.lock();
         loop {
             state.talk.hear();
-            if let Some(done) = attempt(&mut state.talk) {
-                if state.talk.must_ring() {
-                    self.bell.ring().map_err(|_| Broken::Gone)?;
-                }
+            let done = attempt(&mut state.talk);
+            // Of what is not done yet, the other end may have to hear a part first.
+            if state.talk.must_ring() {
+                self.bell.ring().map_err(|_| Broken::Gone)?;
+            }
+            if let Some(done) = done {
                 return done;
             }
             if state.talk.is_gone() {
@@ -201,6 +212,15 @@ impl CallHandle {
         self.wait(|talk| talk.read(self.id, to))
     }
 
+    /// Waits for all of the reply's body, of which nothing was read and which has at most so many bytes, and keeps it where it came: `None` if it is to be read. It
+    /// is shorter where it breaks off, which reading on tells.
+    ///
+    /// # Errors
+    /// See [`Broken`]: there is nothing of it.
+    pub fn keep(&self, most: usize) -> Result<Option<Kept>, Broken> {
+        self.wait(|talk| talk.keep(self.id, most))
+    }
+
     fn wait<T>(&self, attempt: impl FnMut(&mut Talk) -> Option<Result<T, Broken>>) -> Result<T, Broken> {
         let done = self.link.wait(attempt);
         done.map_err(|broken| match broken {
@@ -222,5 +242,52 @@ impl Drop for CallHandle {
             let _ = self.link.bell.ring();
         }
         self.link.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BEFORE, SLOTS, STEP, Span, Tell};
+    use ring::{HostEnd, Region, bells};
+    use std::thread;
+
+    #[test]
+    fn who_waits_for_more_to_keep_is_heard_before() {
+        let (ours, theirs) = bells().unwrap();
+        let mut host = HostEnd::new(Region::new(1 << 20).unwrap(), SLOTS).unwrap();
+        ours.give(host.shared().file()).unwrap();
+        let link = Link::open(theirs).unwrap();
+        let (call, _) = link.call(b"{}", b"", 0).unwrap();
+        while host.receive().unwrap().is_some() {}
+        let id = 0;
+        let start = host.layout().bulk().end as u64 / 2 / STEP * STEP + STEP + BEFORE;
+        let head = Tell::Head {
+            id,
+            head: Span::default(),
+            length: Some(20),
+            row: Some(start),
+        };
+        let piece = |at, last| {
+            let body = Span {
+                offset: start + at,
+                length: 10,
+            };
+            Tell::Piece { id, body, last }
+        };
+        for tell in [head, piece(0, false)] {
+            if host.send(tell.message()).unwrap().must_ring {
+                ours.ring().unwrap();
+            }
+        }
+        assert!(host.sleep().unwrap());
+        let keeping = thread::spawn(move || call.keep(20).unwrap().unwrap().length);
+        // It sends the rest once it hears that there is room.
+        assert!(ours.wait().unwrap());
+        assert!(host.receive().unwrap().is_some());
+        if host.send(piece(10, true).message()).unwrap().must_ring {
+            ours.ring().unwrap();
+        }
+        assert_eq!(keeping.join().unwrap(), 20);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// Places begin at multiples of it, which is a line of the processor's cache.
-const STEP: u64 = 64;
+/// Places begin at multiples of it and are multiples of it, which is a line of the processor's cache.
+pub const STEP: u64 = 64;
 
 /// What of one half of a channel's bulk is free. The lowest is given first, so that pages that were touched are used again.
 #[derive(Debug)]

@@ -1,6 +1,9 @@
 //! See [`Talk`].
 
-use crate::{Ask, Broken, CALL_PIECE, Head, LARGEST_HEAD, MOST_CALLS, Room, Span, Tell, wire::Id};
+use crate::{
+    Ask, BEFORE, BEHIND, Broken, CALL_PIECE, Head, Kept, LARGEST_HEAD, MOST_CALLS, Room, STEP, Span, Tell,
+    wire::Id,
+};
 use ring::{GuestEnd, channel::Place};
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,6 +29,10 @@ struct Pending {
     /// Given to the host until it is said to be read.
     places: Vec<Range<u64>>,
     head: Option<(Span, Option<u64>)>,
+    /// Where all of the body lies in a row, as long as it may be kept there.
+    row: Option<Span>,
+    /// What of that is kept, once somebody wants it to be.
+    kept: Option<Kept>,
     pieces: VecDeque<Span>,
     /// Of the first piece, what was read.
     read: u64,
@@ -114,7 +121,12 @@ impl Talk {
             };
             match tell {
                 Tell::Taken { .. } => {}
-                Tell::Head { head, length, .. } => call.head = Some((head, length)),
+                Tell::Head {
+                    head, length, row, ..
+                } => {
+                    call.head = Some((head, length));
+                    call.row = row.zip(length).map(|(offset, length)| Span { offset, length });
+                }
                 Tell::Piece { body, last, .. } => {
                     call.last |= last;
                     call.pieces.extend((body.length > 0).then_some(body));
@@ -279,6 +291,7 @@ impl Talk {
             over => return Some(over),
         };
         let call = self.calls.get_mut(&id)?;
+        call.row = None;
         let piece = *call.pieces.front()?;
         let count = ready.min(to.len());
         let part = Span {
@@ -296,6 +309,63 @@ impl Talk {
             }
             Ok(count)
         }))
+    }
+
+    /// Keeps all of the reply's body where it lies, once it is all there; or `None`, if it is to be read, since it has more bytes than that, or may not be kept, or
+    /// has begun to be read.
+    ///
+    /// # Errors
+    /// See [`Broken`]: there is nothing of it.
+    pub fn keep(&mut self, id: Id, most: usize) -> Option<Result<Option<Kept>, Broken>> {
+        let call = self.calls.get_mut(&id)?;
+        let Some(row) = call.row.filter(|row| row.length <= most as u64) else {
+            return Some(Ok(None));
+        };
+        let kept = match call.kept.take() {
+            Some(kept) => kept,
+            None => match self.memory(row) {
+                Some(memory) => Kept { memory, length: 0 },
+                None => {
+                    self.calls.get_mut(&id)?.row = None;
+                    return Some(Ok(None));
+                }
+            },
+        };
+        self.keep_more(id, row, kept).transpose()
+    }
+
+    /// Of a row, with what is around it; `None` if it is no place for that, or the system does not let it be kept.
+    fn memory(&mut self, row: Span) -> Option<ring::Kept> {
+        let around = Span {
+            offset: row.offset.checked_sub(BEFORE)?,
+            length: row.length.checked_add(BEFORE + BEHIND)?,
+        };
+        let place = self.place(around).ok().filter(|_| around.offset % STEP == 0)?;
+        self.end.keep(place)?.ok()
+    }
+
+    /// Keeps the pieces that have come: all, if there will be no more.
+    fn keep_more(&mut self, id: Id, row: Span, mut kept: Kept) -> Result<Option<Option<Kept>>, Broken> {
+        while let Some(call) = self.calls.get_mut(&id)
+            && let Some(piece) = call.pieces.pop_front()
+        {
+            let next = row.offset + kept.length as u64;
+            let left = row.length - kept.length as u64;
+            if piece.offset != next || piece.length > left {
+                return Err(Broken::Gone);
+            }
+            kept.length += piece.length as usize;
+            self.say(Ask::Keep { offset: next })?;
+        }
+        let Some(call) = self.calls.get_mut(&id) else {
+            return Err(Broken::Gone);
+        };
+        if call.last || call.failed.is_some() {
+            call.row = None;
+            return Ok(Some(Some(kept).filter(|kept| kept.length > 0)));
+        }
+        call.kept = Some(kept);
+        Ok(None)
     }
 
     /// The call, or the rest of its reply, is not wanted any more.
@@ -321,7 +391,7 @@ impl Talk {
             Broken::Gone
         })?;
         self.owes_ring |= sent.must_ring;
-        if !matches!(ask, Ask::Free { .. }) || self.awaits() {
+        if !matches!(ask, Ask::Free { .. } | Ask::Keep { .. }) || self.awaits() {
             self.must_ring |= std::mem::take(&mut self.owes_ring);
         }
         Ok(())
@@ -392,6 +462,7 @@ mod tests {
             id,
             head: span(0, 2),
             length: None,
+            row: None,
         };
         let piece = Tell::Piece {
             id,
@@ -419,6 +490,57 @@ mod tests {
         call(&mut talk);
         assert!(talk.must_ring());
         hears(&mut host, 3);
+    }
+
+    #[test]
+    fn a_body_that_does_not_lie_in_its_row_is_not_kept() {
+        for (at, length, is_kept) in [(0, 10, true), (1, 10, false), (0, 11, false)] {
+            let (mut talk, mut host, id) = called();
+            let start = host.layout().bulk().end as u64 / 2 / STEP * STEP;
+            let span = |offset, length| Span { offset, length };
+            let head = Tell::Head {
+                id,
+                head: span(start, 2),
+                length: Some(10),
+                row: Some(start + STEP + BEFORE),
+            };
+            let body = span(start + STEP + BEFORE + at, length);
+            let last = true;
+            for tell in [head, Tell::Piece { id, body, last }] {
+                let _ = host.send(tell.message()).unwrap();
+            }
+            talk.hear();
+            assert!(talk.keep(id, 9).unwrap().unwrap().is_none(), "it is longer");
+            match is_kept {
+                true => {
+                    assert_eq!(talk.keep(id, 10).unwrap().unwrap().unwrap().length, 10);
+                    assert!(!talk.must_ring(), "nobody waits for what is kept");
+                }
+                false => assert_eq!(talk.keep(id, 10).unwrap().err(), Some(Broken::Gone)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_is_read() {
+        for row in [
+            BEFORE - 1,
+            BEFORE,
+            STEP + BEFORE,
+            100 * STEP + BEFORE + 1,
+            u64::MAX,
+        ] {
+            let (mut talk, mut host, id) = called();
+            let head = Tell::Head {
+                id,
+                head: Span::default(),
+                length: Some(u64::MAX - 5),
+                row: Some(row),
+            };
+            let _ = host.send(head.message()).unwrap();
+            talk.hear();
+            assert!(talk.keep(id, usize::MAX).unwrap().unwrap().is_none(), "{row}");
+        }
     }
 
     #[test]

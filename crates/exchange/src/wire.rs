@@ -40,6 +40,11 @@ pub enum Ask {
         /// Where it begins.
         offset: u64,
     },
+    /// A piece that lies in a [row](Tell::Head) stays where it is, and is not changed, until there is no channel any more.
+    Keep {
+        /// Where it begins.
+        offset: u64,
+    },
     /// The call, or the rest of its reply, is not wanted any more. It is the call's last word.
     Drop {
         /// The call.
@@ -63,6 +68,9 @@ pub enum Tell {
         head: Span,
         /// Bytes of all of the body, if they are known.
         length: Option<u64>,
+        /// Where its first byte will be, if its pieces will lie in a row, with [`BEFORE`](crate::BEFORE) and [`BEHIND`](crate::BEHIND) around them, and may
+        /// be kept: until the guest has freed one of them.
+        row: Option<u64>,
     },
     /// The next piece of its body.
     Piece {
@@ -83,6 +91,9 @@ pub enum Tell {
 }
 
 const UNKNOWN: u64 = u64::MAX;
+
+/// The header is there.
+const NOWHERE: u64 = 0;
 
 impl Ask {
     /// As a message.
@@ -106,6 +117,7 @@ impl Ask {
             Self::Piece { id, body } => [2, id.into(), 0, 0, body.offset, body.length, 0, 0],
             Self::Free { offset } => [3, 0, offset, 0, 0, 0, 0, 0],
             Self::Drop { id } => [4, id.into(), 0, 0, 0, 0, 0, 0],
+            Self::Keep { offset } => [5, 0, offset, 0, 0, 0, 0, 0],
         }
     }
 
@@ -126,6 +138,7 @@ impl Ask {
             }),
             3 => Some(Self::Free { offset: a }),
             4 => Some(Self::Drop { id: number }),
+            5 => Some(Self::Keep { offset: a }),
             _ => None,
         }
     }
@@ -136,13 +149,18 @@ impl Tell {
     pub fn message(self) -> Message {
         match self {
             Self::Taken { id } => [1, id.into(), 0, 0, 0, 0, 0, 0],
-            Self::Head { id, head, length } => [
+            Self::Head {
+                id,
+                head,
+                length,
+                row,
+            } => [
                 2,
                 id.into(),
                 head.offset,
                 head.length,
                 length.unwrap_or(UNKNOWN),
-                0,
+                row.unwrap_or(NOWHERE),
                 0,
                 0,
             ],
@@ -152,7 +170,7 @@ impl Tell {
     }
 
     /// Of a message; `None` if it is none of these.
-    pub fn read([kind, id, a, b, c, ..]: Message) -> Option<Self> {
+    pub fn read([kind, id, a, b, c, d, ..]: Message) -> Option<Self> {
         let id = Id::try_from(id).ok()?;
         match kind {
             1 => Some(Self::Taken { id }),
@@ -160,6 +178,7 @@ impl Tell {
                 id,
                 head: span(a, b),
                 length: (c != UNKNOWN).then_some(c),
+                row: (d != NOWHERE).then_some(d),
             }),
             3 => Some(Self::Piece {
                 id,
@@ -195,6 +214,7 @@ mod tests {
             },
             Ask::Piece { id: 2, body: one },
             Ask::Free { offset: 5 },
+            Ask::Keep { offset: 5 },
             Ask::Drop { id: 0 },
         ] {
             assert_eq!(Ask::read(ask.message()), Some(ask));
@@ -205,11 +225,13 @@ mod tests {
                 id: 1,
                 head: one,
                 length: None,
+                row: None,
             },
             Tell::Head {
                 id: 1,
                 head: one,
                 length: Some(0),
+                row: Some(4096),
             },
             Tell::Piece {
                 id: 1,
@@ -220,7 +242,7 @@ mod tests {
         ] {
             assert_eq!(Tell::read(tell.message()), Some(tell));
         }
-        for kind in [0, 5, u64::MAX] {
+        for kind in [0, 6, u64::MAX] {
             assert_eq!(Ask::read([kind; 8]), None);
             assert_eq!(Tell::read([kind; 8]), None);
         }

@@ -190,6 +190,7 @@ impl Settings {
             function: function.clone(),
             version,
             limits: self.limits,
+            reuse: self.reuse,
             environment: self.env.clone().into_iter().collect(),
             arguments: self.arguments.clone(),
             protocol: self.protocol.clone(),

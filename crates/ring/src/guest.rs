@@ -8,6 +8,7 @@ use rustix::{
     fs::fstat,
     io::{self, Errno},
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap},
+    param::page_size,
 };
 use std::{
     os::fd::{AsFd as _, OwnedFd},
@@ -27,6 +28,30 @@ pub struct GuestEnd {
     size: usize,
     /// Whose it is.
     process: u32,
+    /// Whether somebody has a part of the mapping for good.
+    is_kept: bool,
+}
+
+/// A place of a channel's memory that stays for good: in this process, and in those that it forks, which share it.
+#[derive(Debug)]
+pub struct Kept {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: it is memory that is no thread's own.
+unsafe impl Send for Kept {}
+
+impl Kept {
+    /// Where it begins. It can be read and written until the last process of those ends; who else writes to it, the two ends of the channel have agreed.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// In bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
 }
 
 // SAFETY: it owns the mapping, which is no thread's own.
@@ -80,6 +105,7 @@ impl GuestEnd {
                 start,
                 size,
                 process: process::id(),
+                is_kept: false,
             }),
             Err(unfit) => {
                 // SAFETY: it was mapped above, and nobody else has it.
@@ -143,12 +169,36 @@ impl GuestEnd {
     pub fn copy_in(&mut self, place: Place, from: &[u8]) -> Result<(), Misfit> {
         self.pages.copy_in(&mut self.end, self.file.as_fd(), place, from)
     }
+
+    /// Has a place stay for good, also when this end is gone, and in forks of this process, which have nothing else of the memory but for the rest of its pages.
+    /// `None` if it is another channel's.
+    ///
+    /// # Errors
+    /// The operating system does not allow it.
+    pub fn keep(&mut self, place: Place) -> Option<io::Result<Kept>> {
+        let start = self.end.pointer(place)?;
+        let length = place.len();
+        let page = page_size();
+        let before = place.range().start % page;
+        // SAFETY: the pages are of this end's mapping, since that begins with one and the place is in it; it changes what forks get.
+        let given = unsafe {
+            madvise(
+                start.sub(before).as_ptr().cast(),
+                before + length,
+                Advice::LinuxDoFork,
+            )
+        };
+        Some(given.map(|()| {
+            self.is_kept = true;
+            Kept { start, length }
+        }))
+    }
 }
 
 impl Drop for GuestEnd {
     fn drop(&mut self) {
         // In a fork something else may be there.
-        if !self.is_here() {
+        if !self.is_here() || self.is_kept {
             return;
         }
         // SAFETY: it is this end's own mapping, and the end is not used any more.

@@ -34,7 +34,7 @@ mod sync;
 #[cfg(feature = "std")]
 pub use {
     bell::{Bell, Heard, bells},
-    guest::{GuestEnd, OpenError},
+    guest::{GuestEnd, Kept, OpenError},
     host::HostEnd,
     region::{Region, Shared},
 };

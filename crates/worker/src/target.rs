@@ -28,7 +28,6 @@ pub struct Target {
     /// Takes over from it.
     better: OnceLock<Arc<dyn Image>>,
     load: Loader,
-    pub(crate) reuse: u32,
     pub(crate) claim: Claim,
     pub(crate) log: Arc<FunctionLog>,
     metrics: Arc<FunctionMetrics>,
@@ -53,8 +52,6 @@ pub struct TargetOptions {
     pub tenancy: Option<Arc<Tenancy>>,
     /// Loads its code. Called by the loader's thread when the first request comes, or by [`Target::preload`].
     pub load: Loader,
-    /// Requests that one sandbox serves before it is dropped; 1 is a fresh sandbox for each.
-    pub reuse: u32,
     /// When its requests want to run.
     pub claim: Claim,
     /// Where its output goes that is not a response.
@@ -81,7 +78,6 @@ impl Target {
             services,
             tenancy,
             load,
-            reuse,
             claim,
             log,
             metrics,
@@ -95,7 +91,6 @@ impl Target {
             image: OnceLock::new(),
             better: OnceLock::new(),
             load,
-            reuse,
             claim,
             log,
             metrics,

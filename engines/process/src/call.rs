@@ -213,6 +213,9 @@ impl Call {
         if head.header("traceparent").is_some() {
             about.insert("is_traced".to_owned(), true.into());
         }
+        if self.grant.reuse <= 1 {
+            about.insert("is_last".to_owned(), true.into());
+        }
         if let Some(bytes) = event_bytes {
             about.insert("event_bytes".to_owned(), bytes.into());
         }

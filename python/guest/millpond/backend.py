@@ -150,16 +150,19 @@ class _Links:
     def __init__(self):
         # The links, with whether each may be kept for further requests.
         self._socket, self._known, self._process = None, {}, os.getpid()
+        # Whether what they read may stay in the memory that is shared with the backend.
+        self._is_last = False
         self._lock = _thread.allocate_lock()
         # Among processes, once there are several; and which this one is, if it is not the first.
         self._turns, self._number = None, b""
         # Whether there may be an answer to come that nobody waits for.
         self._is_owed = False
 
-    def begin(self, socket, keeps):
+    def begin(self, socket, keeps, is_last):
         self.end(keeps)
         with self._lock:
             self._socket, self._is_owed, self._number = socket, False, b""
+            self._is_last = is_last
 
     def end(self, keeps=False):
         is_silent = self.settle()
@@ -211,7 +214,7 @@ class _Links:
         if not descriptors:
             raise Failed("unavailable", "no descriptor is left for a link to the backend")
         try:
-            return native.Link(descriptors[0]), packet == b"k"
+            return native.Link(descriptors[0], self._is_last), packet == b"k"
         except OSError as error:
             raise Failed("unavailable", f"no link to the backend: {error}") from None
 
@@ -239,10 +242,11 @@ _links = _Links()
 os.register_at_fork(before=_links.before_fork, after_in_parent=_links.after_fork, after_in_child=_links.in_fork)
 
 
-def reach(socket, keeps=False):
+def reach(socket, keeps=False, is_last=False):
     """Has links be asked for on `socket`: `c` and a service's name, in a fork with a blank and its process's number; what comes is `c` or `k` with the link's socket, or `n` and why there is none: a kind
-    of failure, a blank, and in words. Those before it end, but for those that came with `k` if it `keeps` them."""
-    _links.begin(socket, keeps)
+    of failure, a blank, and in words. Those before it end, but for those that came with `k` if it `keeps` them. What is read need not be freed if it `is_last` what this process does: nobody shares its memory, and none
+    comes after it."""
+    _links.begin(socket, keeps, is_last)
 
 
 def settle():

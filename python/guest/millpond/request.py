@@ -2,7 +2,7 @@
 
 Whoever made the process sends one packet on its socket: `1` if it is the first that serves a request, and else `0`; a line of JSON; then the event unless it comes
 in a file. With it come descriptors: `answer`, a socket on which this process answers; `log`, a file for what it writes; and the event's file, if it has one. The line's keys are those of
-`Context`, and `event_bytes` where there is a file.
+`Context`, `event_bytes` where there is a file, and `is_last` if this process serves no other request.
 
 What it says on `answer` are packets whose first byte says what they are:
 
@@ -99,7 +99,7 @@ def _serve_one(answer, handler, packet, descriptors):
     about = json.loads(line)
     output, *files = descriptors
     # In a trace, links are for one request.
-    backend.reach(answer, keeps="is_traced" not in about)
+    backend.reach(answer, keeps="is_traced" not in about, is_last="is_last" in about)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)

@@ -1,6 +1,7 @@
 //! What the runtime for Python cannot say in Python: to fork into namespaces of its own, to give up what that took, where what it allocates lies and what of the heap it keeps, and the channel to the backend.
 
 mod arenas;
+mod bytes;
 mod fork;
 mod heap;
 mod link;

@@ -1,6 +1,7 @@
 //! The channel to the backend, for `millpond.backend`.
 
-use exchange::Broken;
+use crate::bytes;
+use exchange::{Broken, KEPT};
 use pyo3::{
     buffer::PyBuffer,
     exceptions::{
@@ -19,11 +20,18 @@ use std::{
 
 /// A link to a service. Any thread may call; each waits for its own, and holds up no other.
 #[pyclass(frozen, module = "millpond.native")]
-pub(crate) struct Link(Arc<exchange::Link>);
+pub(crate) struct Link {
+    link: Arc<exchange::Link>,
+    /// Whether bodies may stay where they came.
+    keeps: bool,
+}
 
 /// A call under way. Whoever drops it gives the rest of its reply up.
 #[pyclass(frozen, module = "millpond.native")]
-pub(crate) struct Call(exchange::CallHandle);
+pub(crate) struct Call {
+    call: exchange::CallHandle,
+    keeps: bool,
+}
 
 fn raised(broken: Broken) -> PyErr {
     match broken {
@@ -36,34 +44,39 @@ fn raised(broken: Broken) -> PyErr {
 
 #[pymethods]
 impl Link {
-    /// Of the socket that is its bell; takes the descriptor over. Raises `OSError`.
+    /// Of the socket that is its bell; takes the descriptor over. If it `keeps` what it reads, what is read at once and is large stays in the memory that is shared
+    /// with the backend, until this process ends. Raises `OSError`.
     #[new]
-    fn new(py: Python<'_>, file: RawFd) -> PyResult<Self> {
+    fn new(py: Python<'_>, file: RawFd, keeps: bool) -> PyResult<Self> {
         // SAFETY: the caller gives the descriptor away.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         py.detach(|| exchange::Link::open(ring::Bell::new(file)))
-            .map(Self)
+            .map(|link| Self {
+                link,
+                keeps: keeps && bytes::is_so(py),
+            })
             .map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
     /// Whether the backend is known to have gone.
     #[getter]
     fn is_gone(&self) -> bool {
-        self.0.is_gone()
+        self.link.is_gone()
     }
 
     /// Ends it, whatever calls there are.
     fn close(&self) {
-        self.0.close();
+        self.link.close();
     }
 
     /// Begins a call with a head, whose body has `length` bytes and begins with these: the call, and how many of them were sent. Raises
     /// `ConnectionResetError` if the backend had gone before, `ConnectionAbortedError` if it may have heard of the call.
     fn call(&self, py: Python<'_>, head: &[u8], body: PyBuffer<u8>, length: u64) -> PyResult<(Call, usize)> {
         let body = shared(&body)?;
-        let made = py.detach(|| self.0.call(head, body, length));
+        let made = py.detach(|| self.link.call(head, body, length));
         let (call, sent) = made.map_err(raised)?;
-        Ok((Call(call), sent))
+        let keeps = self.keeps;
+        Ok((Call { call, keeps }, sent))
     }
 }
 
@@ -72,18 +85,24 @@ impl Call {
     /// Sends more of the body: how many bytes of these, 0 if a reply has come instead. Raises as `Link.call`.
     fn send(&self, py: Python<'_>, body: PyBuffer<u8>) -> PyResult<usize> {
         let body = shared(&body)?;
-        py.detach(|| self.0.send(body)).map_err(raised)
+        py.detach(|| self.call.send(body)).map_err(raised)
     }
 
     /// Waits for the reply's head: that, and the bytes of its body, if they are known. Raises `RuntimeError`, whose text is the backend's
     /// JSON, where there is none.
     fn head<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Option<u64>)> {
-        let head = py.detach(|| self.0.head()).map_err(raised)?;
+        let head = py.detach(|| self.call.head()).map_err(raised)?;
         Ok((PyBytes::new(py, &head.head), head.length))
     }
 
     /// The next bytes of the reply's body, at most so many: none at its end. Raises as `head` where it breaks off; what came before comes before.
     fn read<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Bound<'py, PyBytes>> {
+        if self.keeps
+            && most as u64 >= *KEPT.start()
+            && let Some(kept) = py.detach(|| self.call.keep(most)).map_err(raised)?
+        {
+            return Ok(bytes::lying(py, &kept).unwrap_or_else(|| bytes::copied(py, &kept)));
+        }
         let length = most.min(ffi::PY_SSIZE_T_MAX as usize) as ffi::Py_ssize_t;
         // SAFETY: a new object without contents, which nobody else has, or null with an exception.
         let bytes = unsafe {
@@ -95,7 +114,7 @@ impl Call {
             let start = ffi::PyBytes_AsString(bytes.as_ptr()).cast::<u8>();
             slice::from_raw_parts_mut(start, length as usize)
         };
-        let count = py.detach(|| fill(&self.0, to)).map_err(raised)?;
+        let count = py.detach(|| fill(&self.call, to)).map_err(raised)?;
         if count < to.len() {
             return Ok(PyBytes::new(py, &to[..count]));
         }
@@ -112,7 +131,7 @@ impl Call {
         // SAFETY: the buffer is held for the call, contiguous and writable; other threads of the interpreter that write to it meanwhile do so at their
         // own peril, as with any `readinto`: bytes have no other invariant.
         let to = unsafe { slice::from_raw_parts_mut(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) };
-        py.detach(|| fill(&self.0, to)).map_err(raised)
+        py.detach(|| fill(&self.call, to)).map_err(raised)
     }
 }
 

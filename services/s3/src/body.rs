@@ -1,21 +1,20 @@
 //! Bodies on their way: up as hyper takes them, down as a sandbox reads them.
 
-use crate::checksum::{Checksum, Summing};
+use crate::{
+    checksum::{Checksum, Summing},
+    chunks::Chunked,
+    sign::Chain,
+};
 use aws::Progress;
 use bytes::{Bytes, BytesMut};
 use contract::{Body, BodyError, BodyStream, Trailers};
 use http_body::{Frame, SizeHint};
 use std::{
-    collections::VecDeque,
     future::poll_fn,
     pin::Pin,
     sync::atomic::Ordering::Relaxed,
     task::{Context, Poll, Waker, ready},
 };
-
-/// What is in one chunk of a body that has a checksum behind it. All but the last are of S3's 8 KiB at least; some servers take
-/// none beyond 16 MiB.
-const CHUNK: u64 = 1 << 20;
 
 /// A request's body, whose length is known.
 pub(crate) struct Outgoing {
@@ -28,7 +27,7 @@ pub(crate) struct Outgoing {
 enum Source {
     Whole(Bytes),
     Stream(Box<dyn BodyStream>),
-    Trailed(Box<Trailed>),
+    Chunked(Box<Chunked>),
 }
 
 impl Outgoing {
@@ -49,13 +48,19 @@ impl Outgoing {
         }
     }
 
-    /// The same with a checksum behind it, framed as `aws-chunked`.
-    pub(crate) fn trailed(stream: Box<dyn BodyStream>, length: u64, checksum: Checksum) -> Self {
-        let trailed = Trailed::new(stream, length, checksum);
+    /// The same in chunks.
+    pub(crate) fn chunked(chunked: Chunked) -> Self {
         Self {
-            left: trailed.encoded(),
-            source: Source::Trailed(Box::new(trailed)),
+            left: chunked.encoded(),
+            source: Source::Chunked(Box::new(chunked)),
             progress: Progress::default(),
+        }
+    }
+
+    /// The head is signed: chunks are to be, after it.
+    pub(crate) fn sign(&mut self, chain: Chain) {
+        if let Source::Chunked(chunked) = &mut self.source {
+            chunked.sign(chain);
         }
     }
 
@@ -73,7 +78,7 @@ impl Outgoing {
             Source::Whole(bytes) if bytes.is_empty() => None,
             Source::Whole(bytes) => Some(std::mem::take(bytes)),
             Source::Stream(stream) => ready!(stream.poll_next(waker))?,
-            Source::Trailed(trailed) => ready!(trailed.poll(waker))?,
+            Source::Chunked(chunked) => ready!(chunked.poll(waker))?,
         };
         let length = piece.as_ref().map_or(0, Bytes::len) as u64;
         let left = self.left.checked_sub(length).ok_or(BodyError::Bad)?;
@@ -107,91 +112,6 @@ impl http_body::Body for Outgoing {
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
     }
-}
-
-/// A body in chunks, and its checksum: `STREAMING-UNSIGNED-PAYLOAD-TRAILER` of the Amazon S3 API reference, "Signature Calculations
-/// for the Authorization Header: Including Trailing Headers".
-struct Trailed {
-    stream: Box<dyn BodyStream>,
-    checksum: Checksum,
-    /// Until it is in the trailer.
-    summing: Option<Summing>,
-    /// What is still to come of the content, and of this chunk.
-    left: u64,
-    chunk: u64,
-    /// What came and is not sent.
-    piece: Bytes,
-    /// What is framed.
-    ready: VecDeque<Bytes>,
-}
-
-impl Trailed {
-    fn new(stream: Box<dyn BodyStream>, length: u64, checksum: Checksum) -> Self {
-        Self {
-            stream,
-            checksum,
-            summing: Some(checksum.begin()),
-            left: length,
-            chunk: 0,
-            piece: Bytes::new(),
-            ready: VecDeque::new(),
-        }
-    }
-
-    /// How long all of it will be.
-    fn encoded(&self) -> u64 {
-        let framed = |length: u64| head(length).len() as u64 + length + 2;
-        let (full, rest) = (self.left / CHUNK, self.left % CHUNK);
-        let last = if rest > 0 { framed(rest) } else { 0 };
-        // A checksum is as long as any other of its kind.
-        full * framed(CHUNK) + last + self.end(&self.checksum.of(b"")).len() as u64
-    }
-
-    fn end(&self, sum: &str) -> String {
-        format!("0\r\n{}:{sum}\r\n\r\n", self.checksum.field())
-    }
-
-    fn poll(&mut self, waker: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
-        loop {
-            if let Some(piece) = self.ready.pop_front() {
-                return Poll::Ready(Ok(Some(piece)));
-            }
-            let Some(summing) = &mut self.summing else {
-                return Poll::Ready(Ok(None));
-            };
-            if self.piece.is_empty() {
-                match ready!(self.stream.poll_next(waker))? {
-                    Some(piece) => self.piece = piece,
-                    None if self.left == 0 => {
-                        let sum = self.summing.take().map(Summing::end).unwrap_or_default();
-                        self.ready.push_back(self.end(&sum).into());
-                        continue;
-                    }
-                    None => return Poll::Ready(Err(BodyError::Bad)),
-                }
-            }
-            if self.left == 0 {
-                return Poll::Ready(Err(BodyError::Bad));
-            }
-            if self.chunk == 0 {
-                self.chunk = self.left.min(CHUNK);
-                self.ready.push_back(head(self.chunk).into());
-            }
-            let part = self.piece.len().min(self.chunk as usize);
-            let part = self.piece.split_to(part);
-            summing.add(&part);
-            self.chunk -= part.len() as u64;
-            self.left -= part.len() as u64;
-            self.ready.push_back(part);
-            if self.chunk == 0 {
-                self.ready.push_back(Bytes::from_static(b"\r\n"));
-            }
-        }
-    }
-}
-
-fn head(length: u64) -> String {
-    format!("{length:x}\r\n")
 }
 
 /// All of a body, if it is not longer than that. Where it is known how long it will be, its memory is not made larger piece by piece.
@@ -274,6 +194,7 @@ impl<B: BodyStream> BodyStream for Verified<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
     struct Pieces(VecDeque<Bytes>);
 
@@ -306,30 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_comes_behind_a_body_in_chunks() {
-        let body = Outgoing::trailed(pieces(b"123456789", 4), 9, Checksum::Crc32);
-        let expected = "9\r\n123456789\r\n0\r\nx-amz-checksum-crc32:y/Q5Jg==\r\n\r\n";
-        assert_eq!(sent(body).unwrap(), expected.as_bytes());
-        let none = Outgoing::trailed(pieces(b"", 1), 0, Checksum::Sha256);
-        assert!(sent(none).unwrap().starts_with(b"0\r\nx-amz-checksum-sha256:"));
-        for length in [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 2 * CHUNK + 5] {
-            let content = vec![0; length as usize];
-            for each in [1000, 300_000, 5 << 20] {
-                let body = Outgoing::trailed(pieces(&content, each), length, Checksum::Crc64Nvme);
-                let all = sent(body).unwrap();
-                let kept = all.iter().filter(|byte| **byte == 0).count();
-                assert_eq!(kept as u64, length);
-            }
-        }
-    }
-
-    #[test]
     fn a_body_that_is_not_as_long_as_it_says_breaks_off() {
         for length in [8, 10] {
             let plain = Outgoing::stream(pieces(b"123456789", 4), length);
             assert_eq!(sent(plain), Err(BodyError::Bad), "{length}");
-            let trailed = Outgoing::trailed(pieces(b"123456789", 4), length, Checksum::Crc32);
-            assert_eq!(sent(trailed), Err(BodyError::Bad), "{length}");
         }
         assert_eq!(
             sent(Outgoing::stream(pieces(b"123456789", 4), 9)).unwrap(),

@@ -69,7 +69,7 @@ pub enum Addressing {
 /// Whether signatures are of bodies too. Those that are not signed are safe from change by TLS alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// They are; of a body in pieces as far as it is kept in memory first, and else not.
+    /// They are; a body in pieces that is not kept in memory first is signed chunk by chunk.
     Signed,
     /// They are not.
     Unsigned,

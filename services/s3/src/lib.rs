@@ -30,6 +30,7 @@
 mod access;
 mod body;
 mod checksum;
+mod chunks;
 mod complete;
 mod delete;
 mod document;

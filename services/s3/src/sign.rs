@@ -1,14 +1,16 @@
 //! Signature Version 4, by the rules of S3: a path is signed as it is sent, neither encoded twice nor made plain.
 
-use aws::Identity;
+use aws::{Fields, Identity};
 use aws_credential_types::Credentials;
 use aws_sigv4::{
+    SigningOutput,
     http_request::{
         PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SignatureLocation,
         SigningSettings, UriPathNormalizationMode, sign as signature,
     },
-    sign::v4,
+    sign::v4::{self, sign_chunk, sign_trailer},
 };
+use bytes::Bytes;
 use contract::CallError;
 use http::{HeaderMap, HeaderValue};
 use std::time::{Duration, SystemTime};
@@ -22,14 +24,26 @@ pub(crate) enum Content {
     Unsigned,
     /// Nothing, and that a checksum comes behind it.
     Trailed,
+    /// That each chunk is signed.
+    Chunks,
+    /// The same, and that a checksum comes behind them, which is, too.
+    TrailedChunks,
 }
 
 impl Content {
+    /// Whether a [`Chain`] is to sign what comes.
+    pub(crate) fn is_chunks(&self) -> bool {
+        matches!(self, Self::Chunks | Self::TrailedChunks)
+    }
+
     fn signable(&self) -> SignableBody<'static> {
         match self {
             Self::Hashed(digest) => SignableBody::Precomputed(digest.clone()),
             Self::Unsigned => SignableBody::UnsignedPayload,
             Self::Trailed => SignableBody::StreamingUnsignedPayloadTrailer,
+            // In place of a digest, it is signed and sent as one is.
+            Self::Chunks => SignableBody::Precomputed("STREAMING-AWS4-HMAC-SHA256-PAYLOAD".to_owned()),
+            Self::TrailedChunks => SignableBody::StreamingSignedPayloadTrailer,
         }
     }
 }
@@ -54,6 +68,20 @@ impl Signer<'_> {
         let mut settings = settings();
         settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
         self.apply(request, identity, settings, content.signable())
+    }
+
+    /// What signs the chunks of a request's body, once its head is signed; `None` if nobody has.
+    pub(crate) fn chain<B>(&self, request: &http::Request<B>) -> Option<Chain> {
+        let authorization = request.headers().get(http::header::AUTHORIZATION)?;
+        let (_, last) = authorization.to_str().ok()?.rsplit_once("Signature=")?;
+        // Whose keys are of another kind would not have signed.
+        self.keys()?;
+        Some(Chain {
+            identity: self.identity?.clone(),
+            region: self.region.to_owned(),
+            time: self.time,
+            last: last.to_owned(),
+        })
     }
 
     /// A URL by which anyone can do this until then, with these fields.
@@ -118,6 +146,45 @@ impl Signer<'_> {
     }
 }
 
+/// Signs chunks in their order: each signature is of the one before it, too.
+pub(crate) struct Chain {
+    identity: Identity,
+    region: String,
+    time: SystemTime,
+    last: String,
+}
+
+impl Chain {
+    /// Of the next chunk, in hexadecimal digits.
+    pub(crate) fn chunk(&mut self, chunk: &Bytes) -> Option<&str> {
+        self.next(|last, parameters| sign_chunk(chunk, last, parameters))
+    }
+
+    /// Of the one field that comes behind the last.
+    pub(crate) fn trailer(&mut self, name: &'static str, value: String) -> Option<&str> {
+        let mut fields = Fields::new();
+        fields.insert(name, value);
+        self.next(|last, parameters| sign_trailer(&fields, last, parameters))
+    }
+
+    fn next<E>(
+        &mut self,
+        sign: impl FnOnce(&str, &v4::SigningParams<'_, ()>) -> Result<SigningOutput<()>, E>,
+    ) -> Option<&str> {
+        let parameters = v4::SigningParams::builder()
+            .identity(&self.identity)
+            .region(&self.region)
+            .name("s3")
+            .time(self.time)
+            .settings(())
+            .build()
+            .ok()?;
+        let (_, signature) = sign(&self.last, &parameters).ok()?.into_parts();
+        self.last = signature;
+        Some(&self.last)
+    }
+}
+
 /// What cannot be signed is not said: an error's text might have a part of what signs.
 fn unfit() -> CallError {
     CallError::Broken("the request cannot be signed".to_owned())
@@ -131,7 +198,7 @@ fn settings() -> SigningSettings {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::checksum::sha256_hex;
     use aws::identity;
@@ -155,6 +222,16 @@ mod tests {
             identity: Some(identity),
             region: "us-east-1",
             time: UNIX_EPOCH + THEN,
+        }
+    }
+
+    /// After a head with this signature.
+    pub(crate) fn chain(last: &str) -> Chain {
+        Chain {
+            identity: keys(None),
+            region: "us-east-1".to_owned(),
+            time: UNIX_EPOCH + THEN,
+            last: last.to_owned(),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::{
     access::{Kind, lists},
     body::{Outgoing, Verified, gathered},
     checksum::{Checksum, md5, sha256_hex},
+    chunks::Chunked,
     delete::{self, Deletion},
     document::{self, Document},
     fields::Unfit,
@@ -107,7 +108,7 @@ impl Shared {
             return Ok(whole(200, "text/plain; charset=utf-8", url.into()));
         }
         let completed = within(patience, BODY, asked.completed()).await?;
-        let (body, content) = within(patience, BODY, self.outgoing(asked)).await?;
+        let (body, content) = within(patience, BODY, self.outgoing(asked, &signer)).await?;
         if body.length() > 0 || matches!(asked.method, Method::PUT | Method::POST) {
             asked
                 .fields
@@ -119,6 +120,11 @@ impl Shared {
         *request.uri_mut() = url.parse().map_err(|_| Refusal::target())?;
         *request.headers_mut() = std::mem::take(&mut asked.fields.sent);
         signer.sign(&mut request, &content)?;
+        if content.is_chunks()
+            && let Some(chain) = signer.chain(&request)
+        {
+            request.body_mut().sign(chain);
+        }
         let progress = request.body().progress();
         let response = self.client.send(request, &progress, patience).await?;
         if let Some(etag) = completed
@@ -154,13 +160,14 @@ impl Shared {
     }
 
     /// The body as it is sent, and what the signature says of it. Fields that go with it are added.
-    async fn outgoing(&self, asked: &mut Asked) -> Result<(Outgoing, Content), Stop> {
+    async fn outgoing(&self, asked: &mut Asked, signer: &Signer<'_>) -> Result<(Outgoing, Content), Stop> {
         let body = std::mem::replace(&mut asked.body, Body::Whole(Bytes::new()));
         let known = asked.fields.length;
         let bytes = match (body, known) {
             (Body::Whole(bytes), _) => bytes,
             (Body::Stream(stream), Some(length)) if length > KEPT || !self.keeps(asked) => {
-                return Ok(asked.streamed(stream, length));
+                let is_signed = self.signs_streams && signer.keys().is_some();
+                return Ok(asked.streamed(stream, length, is_signed));
             }
             (stream, known) => {
                 let all = gathered(stream, KEPT as usize, known).await?;
@@ -295,17 +302,22 @@ impl Asked {
     }
 
     /// A body that goes as it comes.
-    fn streamed(&mut self, stream: Box<dyn contract::BodyStream>, length: u64) -> (Outgoing, Content) {
-        let Some(checksum) = self.fields.checksum else {
-            return (Outgoing::stream(stream, length), Content::Unsigned);
+    fn streamed(&mut self, stream: Box<dyn BodyStream>, length: u64, is_signed: bool) -> (Outgoing, Content) {
+        let sent = &mut self.fields.sent;
+        let (chunked, content) = match (self.fields.checksum, is_signed) {
+            (None, false) => return (Outgoing::stream(stream, length), Content::Unsigned),
+            (Some(checksum), false) => (Chunked::trailed(stream, length, checksum), Content::Trailed),
+            (None, true) => (Chunked::signed(stream, length, None), Content::Chunks),
+            (checksum, true) => (Chunked::signed(stream, length, checksum), Content::TrailedChunks),
         };
         // `content-encoding: aws-chunked` is left out. S3 goes by the signature, and servers like S3 keep it as the object's own:
         // https://github.com/versity/versitygw/issues/2398.
-        let sent = &mut self.fields.sent;
         sent.insert("x-amz-decoded-content-length", length.into());
-        sent.insert("x-amz-trailer", HeaderValue::from_static(checksum.field()));
-        sent.insert(ALGORITHM, HeaderValue::from_static(checksum.name()));
-        (Outgoing::trailed(stream, length, checksum), Content::Trailed)
+        if let Some(checksum) = self.fields.checksum {
+            sent.insert("x-amz-trailer", HeaderValue::from_static(checksum.field()));
+            sent.insert(ALGORITHM, HeaderValue::from_static(checksum.name()));
+        }
+        (Outgoing::chunked(chunked), content)
     }
 }
 

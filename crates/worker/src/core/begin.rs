@@ -180,7 +180,7 @@ impl<F: Front> Core<F> {
     ) -> Result<(Box<dyn Sandbox>, u32), SpawnError> {
         // What it leaves serves this one.
         self.spent = None;
-        if target.reuse > 1
+        if target.grant.reuse > 1
             && let Some(index) = self
                 .warm
                 .iter()

@@ -63,7 +63,7 @@ impl<F: Front> Core<F> {
                 if let Some(flow) = flow {
                     flow.end(std::mem::take(&mut response.trailers));
                 }
-                if served + 1 < target.reuse && !target.retired() {
+                if served + 1 < target.grant.reuse && !target.retired() {
                     self.warm.push(Warm {
                         target: target.clone(),
                         sandbox,

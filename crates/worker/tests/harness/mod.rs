@@ -570,6 +570,7 @@ impl Functions {
             grant: Arc::new(Grant {
                 version,
                 limits,
+                reuse,
                 protocol: Protocol::Raw {
                     content_type: "text/plain".into(),
                 },
@@ -585,7 +586,6 @@ impl Functions {
                     renews,
                 }))
             }),
-            reuse,
             claim: Claim {
                 deadline,
                 ..Claim::default()

@@ -251,6 +251,20 @@ fn a_body_in_pieces_goes_as_it_comes() {
     assert_eq!(value(&last(&server).0, "x-amz-content-sha256"), Some(hash));
     let (status, _) = signed.text(all(), streamed(&[length], &["1234"]));
     assert_eq!(status, 400);
+    // What is not kept in memory is signed chunk by chunk.
+    let length = ("content-length", "9437184");
+    for (fields, said) in [
+        (&[length][..], "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"),
+        (&[length, checksum], "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"),
+    ] {
+        let _ = signed.text(all(), streamed(fields, &[long, long, long]));
+        let (head, body) = last(&server);
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert_eq!(value(&head, "x-amz-content-sha256"), Some(said));
+        assert_eq!(value(&head, "x-amz-decoded-content-length"), Some("9437184"));
+        assert_eq!(body.matches(";chunk-signature=").count(), 36 + 1);
+        assert_eq!(body.contains("x-amz-trailer-signature:"), fields.len() > 1);
+    }
 }
 
 #[test]
