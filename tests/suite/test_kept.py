@@ -138,7 +138,7 @@ def handler(event, context):
 
     def work(name):
         for number in range(12):
-            text, key = f"{name} {number} ".encode() * 100_000, f"by/{name}/{number}"
+            text, key = f"{name} {number} ".encode() * 150_000, f"by/{name}/{number}"
             s3.put_object(Bucket="kept", Key=key, Body=text)
             found[key] = text, get(key).read()
 

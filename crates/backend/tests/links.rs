@@ -576,7 +576,7 @@ fn say(end: &mut GuestEnd, bell: &Bell<OwnedFd>, message: [u64; 8]) {
 #[test]
 fn what_a_sandbox_keeps_is_what_it_may_keep() {
     let backend = start();
-    let asks = head("known", "200000", 1 << 20);
+    let asks = head("known", "600000", 1 << 20);
     // By where the reply's head is, and its body.
     type Wrong = fn(u64, u64) -> [Ask; 2];
     let wrongs: [Wrong; 4] = [
@@ -615,7 +615,7 @@ fn what_a_sandbox_keeps_is_what_it_may_keep() {
         let Tell::Piece { body, last, .. } = hear() else {
             panic!("a piece follows");
         };
-        assert_eq!((row, body.length, last), (Some(body.offset), 200_000, true));
+        assert_eq!((row, body.length, last), (Some(body.offset), 600_000, true));
         assert_eq!(body.offset % STEP, BEFORE);
         for ask in wrong(head.offset, body.offset) {
             say(&mut end, &bell, ask.message());
@@ -707,9 +707,9 @@ fn what_may_not_be_kept_is_read() {
     assert_eq!(call.read(&mut [0; 10]), Ok(10));
     assert!(call.keep(1_000_000).unwrap().is_none(), "it has begun to be read");
     // Of all that there may be, what is kept has so much, and nobody waits for more.
-    let lengths = std::iter::repeat_with(|| kept(&link, "known", 500_000).1);
+    let lengths = std::iter::repeat_with(|| kept(&link, "known", 600_000).1);
     let total: usize = lengths.map_while(|kept| Some(kept?.length)).sum();
-    assert!(total > 500_000 && total as u64 <= MOST_KEPT, "{total}");
+    assert!(total > 600_000 && total as u64 <= MOST_KEPT, "{total}");
     assert_eq!(
         ask(&link, &head("known", "9000000", 1 << 20), b"")
             .unwrap()

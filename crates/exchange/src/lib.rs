@@ -49,8 +49,8 @@ pub const BEFORE: u64 = 32;
 /// Bytes behind it.
 pub const BEHIND: u64 = 1;
 
-/// Bytes of a body that may be kept. For less, a copy costs little: the guest's allocator has such memory, which needs no new pages.
-pub const KEPT: RangeInclusive<u64> = 128 << 10..=MOST_KEPT;
+/// Bytes of a body that may be kept. Of less, a copy costs no more than what is kept: places that no other body gets, so that each has new pages.
+pub const KEPT: RangeInclusive<u64> = 512 << 10..=MOST_KEPT;
 
 /// Bytes that one guest keeps at most, and no more than a quarter of what the host has.
 pub const MOST_KEPT: u64 = 16 << 20;

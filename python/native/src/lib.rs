@@ -24,5 +24,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork::enclose, module)?)?;
     module.add_function(wrap_pyfunction!(heap::rest, module)?)?;
     module.add_class::<link::Link>()?;
-    module.add_class::<link::Call>()
+    module.add_class::<link::Call>()?;
+    // Before any process is forked that would have to find out for itself.
+    bytes::is_so(module.py());
+    Ok(())
 }
