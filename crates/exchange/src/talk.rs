@@ -340,7 +340,10 @@ impl Talk {
             offset: row.offset.checked_sub(BEFORE)?,
             length: row.length.checked_add(BEFORE + BEHIND)?,
         };
-        let place = self.place(around).ok().filter(|_| around.offset.is_multiple_of(STEP))?;
+        let place = self
+            .place(around)
+            .ok()
+            .filter(|_| around.offset.is_multiple_of(STEP))?;
         self.end.keep(place)?.ok()
     }
 
