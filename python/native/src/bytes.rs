@@ -87,9 +87,12 @@ fn looks_so(py: Python<'_>) -> PyResult<bool> {
     let object = PyBytes::new(py, TEXT);
     let hash = object.hash()?;
     // SAFETY: an object is as long as its type says, which is a head and one byte at least.
-    let head = unsafe { ptr::read(object.as_ptr().cast::<Head>()) };
+    let (head, references) = unsafe {
+        let object = object.as_ptr();
+        (ptr::read(object.cast::<Head>()), ffi::Py_REFCNT(object))
+    };
     let bytes = object.as_bytes().as_ptr();
-    Ok(head.references == object.get_refcnt() as isize
+    Ok(head.references == references
         && ptr::eq(head.kind, &raw mut ffi::PyBytes_Type)
         && head.length == TEXT.len() as ffi::Py_ssize_t
         && head.hash == hash
