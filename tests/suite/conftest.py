@@ -1,5 +1,6 @@
 """Nodes for the tests, and a watchdog over each test."""
 
+import contextlib
 import faulthandler
 import signal
 import pytest
@@ -57,6 +58,20 @@ def end(node):
         if node.process is not None and node.is_running:
             node.kill()
         running.remove(node)
+
+
+@contextlib.contextmanager
+def node_with(store, folder):
+    """A node whose functions in Python use that S3."""
+    node = Node(folder, config=store.configuration(folder))
+    running.append(node)
+    try:
+        node.start()
+        if "process" not in node.control("GET", "/v1/node").document["engines"]:
+            pytest.skip("the engine process is not here: `millpond doctor` says why")
+        yield node
+    finally:
+        end(node)
 
 
 @pytest.fixture

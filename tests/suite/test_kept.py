@@ -8,8 +8,8 @@ import json
 import threading
 
 import pytest
-from conftest import end, running
-from harness import Node, eventually
+from conftest import node_with
+from harness import eventually
 from objects import S3Server, granted
 from test_objects import kill_backend
 from test_preimported import THREADED
@@ -56,14 +56,8 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pond(store, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kept")
-    node = Node(folder, config=store.configuration(folder))
-    running.append(node)
-    node.start()
-    if "process" not in node.control("GET", "/v1/node").document["engines"]:
-        pytest.skip("the engine process is not here: `millpond doctor` says why")
-    yield node
-    end(node)
+    with node_with(store, tmp_path_factory.mktemp("kept")) as node:
+        yield node
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
+from conftest import node_with
 from harness import eventually
 from objects import SECRET, S3Server, granted
 from test_processes import children
@@ -29,17 +30,8 @@ def s3(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pond(s3, tmp_path_factory):
     """A node with S3."""
-    from conftest import end, running
-    from harness import Node
-
-    folder = tmp_path_factory.mktemp("pond")
-    node = Node(folder, config=s3.configuration(folder))
-    running.append(node)
-    node.start()
-    if "process" not in node.control("GET", "/v1/node").document["engines"]:
-        pytest.skip("the engine process is not here: `millpond doctor` says why")
-    yield node
-    end(node)
+    with node_with(s3, tmp_path_factory.mktemp("pond")) as node:
+        yield node
 
 
 def objects(code, *grants, **settings):

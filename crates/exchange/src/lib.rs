@@ -12,7 +12,7 @@
 //! | `Keep`: a piece of the reply's stays where it is, for good | → | |
 //! | `Drop`: the call is over for the guest, all places of the host's with it | → | `Failed`: there is no reply, or no more of it: the call is over for both. Each `Drop` has one |
 //!
-//! A guest that wants all of a body, and has memory for it nowhere else, may keep it where it lies, as `bytes` of Python are kept
+//! A guest that wants all of a body at once may keep it where it lies, and copies nothing, as `bytes` of Python are kept
 //! ([`Talk::keep`]): if its length is one of [`KEPT`], the host has room for it in a row, and not [`MOST_KEPT`] of its room are kept.
 //!
 //! A guest that keeps to these rules finds room for each message in rings of [`SLOTS`]; one that does not loses its channel.

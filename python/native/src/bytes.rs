@@ -23,7 +23,7 @@ const _: () = assert!(size_of::<Head>() == BEFORE as usize && BEHIND == 1);
 /// Not of a `bytes` that has been hashed.
 const NO_HASH: isize = -1;
 
-/// References that nobody gives back. Interpreters that count in half of the field take the rest as more of them.
+/// References that nobody gives back.
 const FOREVER: isize = 1 << 40;
 
 /// An object of this body, if it can lie there.
@@ -60,13 +60,13 @@ pub(crate) fn copied<'py>(py: Python<'py>, kept: &Kept) -> Bound<'py, PyBytes> {
     PyBytes::new(py, body)
 }
 
-/// Whether this interpreter's `bytes` look like [`Head`] and bytes behind it: those of CPython from 3.11 to 3.13 that has a lock of its own do. Not only its version
-/// says so, an object of it does.
+/// Whether this interpreter's `bytes` look like [`Head`] and bytes behind it: those of CPython 3.11 do. Not only its version
+/// says so, an object of it does. Later ones count references in other ways, and copy.
 pub(crate) fn is_so(py: Python<'_>) -> bool {
     static IS_SO: PyOnceLock<bool> = PyOnceLock::new();
     *IS_SO.get_or_init(py, || {
         let version = py.version_info();
-        let is_known = version.major == 3 && (11..=13).contains(&version.minor);
+        let is_known = (version.major, version.minor) == (3, 11);
         is_known && looks_so(py).unwrap_or(false)
     })
 }
@@ -80,7 +80,6 @@ fn looks_so(py: Python<'_>) -> PyResult<bool> {
         .getattr("implementation")?
         .getattr("name")?
         .extract()?;
-    // One of an interpreter without a lock of its own begins with more.
     if implementation != "cpython" || basic != size_of::<Head>() + BEHIND as usize {
         return Ok(false);
     }

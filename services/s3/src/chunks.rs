@@ -217,37 +217,13 @@ fn line(checksum: Checksum, sum: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sign;
-    use contract::Trailers;
-
-    struct Pieces(VecDeque<Bytes>);
-
-    impl BodyStream for Pieces {
-        fn poll_next(&mut self, _: &Waker) -> Poll<Result<Option<Bytes>, BodyError>> {
-            Poll::Ready(Ok(self.0.pop_front()))
-        }
-
-        fn trailers(&mut self) -> Trailers {
-            Trailers::new()
-        }
-    }
-
-    fn pieces(bytes: &[u8], each: usize) -> Box<dyn BodyStream> {
-        Box::new(Pieces(bytes.chunks(each).map(Bytes::copy_from_slice).collect()))
-    }
+    use crate::{
+        body::tests::{self, pieces},
+        sign,
+    };
 
     fn sent(mut body: Chunked) -> Result<Vec<u8>, BodyError> {
-        let (length, mut all) = (body.encoded(), Vec::new());
-        loop {
-            match body.poll(Waker::noop()) {
-                Poll::Pending => panic!("nothing waits"),
-                Poll::Ready(Err(error)) => return Err(error),
-                Poll::Ready(Ok(Some(piece))) => all.extend_from_slice(&piece),
-                Poll::Ready(Ok(None)) => break,
-            }
-        }
-        assert_eq!(all.len() as u64, length, "it is as long as it said");
-        Ok(all)
+        tests::sent(body.encoded(), || body.poll(Waker::noop()))
     }
 
     #[test]
