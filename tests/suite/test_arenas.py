@@ -1,8 +1,10 @@
-"""Memory of a Python function's interpreter: its forks share it by large pages, and what a request gives back it can have again."""
+"""Memory of a Python function's interpreter: its forks share it by large pages and in few pieces, and what a request gives back it can have again."""
 
 import json
 import mmap
 import re
+import statistics
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,31 @@ def test_forks_share_large_pages(make_node, calls):
     eventually(lambda: in_large_pages(interpreter) >= 2 * LARGE, "what the import has made lies in large pages")
     # Each fork writes to its own copy.
     assert [said(number)[0] for number in (5, 5, 7)] == [bytes_held] * 3
+    assert [interpreter] == interpreters(node)
+
+
+def pieces_of_libraries(process):
+    """In how many pieces each library lies."""
+    lines = [line.split(maxsplit=5) for line in Path(f"/proc/{process}/maps").read_text().splitlines()]
+    return Counter(line[5] for line in lines if len(line) == 6 and re.search(r"\.so(\.|$)", line[5]))
+
+
+def test_forks_share_libraries_in_few_pieces(make_node):
+    node = make_node()
+    code = """
+import ctypes, decimal, hashlib, sqlite3, ssl, zlib
+
+def handler(event, context):
+    written = sqlite3.connect(":memory:").execute("select 6 * 7").fetchone()[0]
+    return written, str(decimal.Decimal(1) / 8), hashlib.sha256(b"a").hexdigest()[:4], ctypes.sizeof(ctypes.c_int)
+"""
+    app = node.deploy("libraries", {"f": function(code)})
+    said = [42, "0.125", "ca97", 4]
+    assert app.call("f", b"{}").document == said
+    [interpreter] = interpreters(node)
+    # One that may be executed, and one that may be written; who made a library may have seen to it that they do not lie beside each other.
+    eventually(lambda: statistics.median(pieces_of_libraries(interpreter).values()) <= 2, "most libraries lie in two pieces")
+    assert [app.call("f", b"{}").document for _ in range(3)] == [said] * 3
     assert [interpreter] == interpreters(node)
 
 

@@ -84,6 +84,36 @@ def handler(event, context):
     assert len({tuple(one["random"]) for one in said}) == 3
 
 
+# By the runtime itself, after which all 624 words are to be made anew, or by NumPy, where more than words were drawn or others.
+@pytest.mark.parametrize(
+    ("drawn", "is_by_runtime"),
+    [("", True), ("numpy.random.random()", True), ("numpy.random.normal()", False), ("numpy.random.set_bit_generator(numpy.random.PCG64())", False)],
+)
+def test_numpys_generator_is_another_in_each_request(deploy, drawn, is_by_runtime):
+    """Whatever the import has made of it; and what a request seeds, it has."""
+    code = f"""
+import numpy
+numpy.random.seed(7)
+{drawn}
+
+def handler(event, context):
+    random = numpy.random
+    drawn = random.get_state(legacy=False)["state"].get("pos")
+    first = [random.normal(), random.random(), random.normal(), *random.randint(0, 1000, 700).tolist()]
+    random.set_bit_generator(random.MT19937())
+    random.seed(7)
+    return {{"first": first, "seeded": random.random(), "drawn": drawn}}
+"""
+    app = deploy("generator", NUMPY, {"app.py": code}, cpus=1)
+    said = [app.call("f", b"{}").document for _ in range(4)]
+    assert {one["seeded"] for one in said} == {0.07630828937395717}
+    assert all((one["drawn"] == 624) == is_by_runtime for one in said), said
+    first = [one["first"] for one in said]
+    # Each draw is another one's nowhere.
+    assert all(len({one[n] for one in first}) == 4 for n in range(3)), first
+    assert all(abs(one[0]) < 6 and 0 <= one[1] < 1 and 400 < sum(one[3:]) / 700 < 600 for one in first)
+
+
 def test_pillow(deploy):
     code = """
 import base64, io

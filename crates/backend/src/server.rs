@@ -7,7 +7,7 @@ use crate::{
     link::Link,
 };
 use contract::{Caller, FunctionId, Service, Session};
-use std::{io, os::fd::OwnedFd, os::unix::net::UnixDatagram as Socket, sync::Arc};
+use std::{io, os::fd::OwnedFd, os::unix::net::UnixDatagram as Socket, sync::Arc, thread};
 use tokio::{
     io::Interest,
     net::UnixDatagram,
@@ -15,7 +15,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// Threads that do the services' work, and copy.
+/// Threads that do the services' work, and copy; fewer where there are not as many cores for this process, on which they would only wake each other.
 const THREADS: usize = 2;
 
 /// Serves links that come on this socket, with these services and within these limits, until the node has gone. `make` makes the services, on the runtime
@@ -28,14 +28,21 @@ pub fn serve(
     limits: Limits,
     make: impl FnOnce(tokio::runtime::Handle) -> io::Result<Vec<Arc<dyn Service>>>,
 ) -> io::Result<()> {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(THREADS)
+    let threads = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(THREADS);
+    let mut runtime = match threads {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    let runtime = runtime
+        .worker_threads(threads)
         .thread_name("backend")
         .enable_all()
         .build()?;
     let services: Arc<[_]> = make(runtime.handle().clone())?.into();
     let links = Links::new(limits);
-    runtime.block_on(async move {
+    let serving = async move {
         // Who tells all processes of a node to end, or presses a key, means the node: it has requests to finish, and ends this process when it ends.
         let _deaf = (
             signal(SignalKind::terminate())?,
@@ -51,7 +58,9 @@ pub fn serve(
             begin(&services, &links, &packet, end);
         }
         Ok(())
-    })
+    };
+    // As a task, which the thread runs that hears of what has come, and not another.
+    runtime.block_on(async { tokio::spawn(serving).await? })
 }
 
 fn begin(services: &Arc<[Arc<dyn Service>]>, links: &Links, packet: &[u8], end: Option<OwnedFd>) {

@@ -211,5 +211,18 @@ def _whole(file, length):
 def _reseed():
     """The kernel's generator, `random` and OpenSSL see to it themselves; NumPy does not."""
     numpy = sys.modules.get("numpy.random")
-    if numpy:
+    if numpy and not native.reseed():
         numpy.seed()
+
+
+def learn():
+    """Learns of NumPy what spares forks to go through it for that, if the import has left its generator as NumPy does."""
+    numpy = sys.modules.get("numpy.random")
+    try:
+        kind, key, drawn, has_normal, _ = numpy.get_state()
+        generator = numpy.get_bit_generator()
+        # Normals are drawn in pairs, and the second would be every fork's.
+        if kind == "MT19937" and not has_normal:
+            native.know(generator, generator.capsule, key.tobytes(), int(drawn))
+    except Exception:  # It is not there, or another version: forks seed it by its own functions.
+        pass

@@ -37,6 +37,7 @@ def main():
     if not backend.leave():
         sys.exit("a process that the import has forked ended while it asked for a service")
     log = _log_of_import()
+    request.learn()
     # What is there now is nobody's garbage, and a collection in a fork would only copy its pages.
     gc.collect()
     gc.freeze()

@@ -1,6 +1,6 @@
 //! Processes for requests: forks of this one into namespaces of their own, and what they give up first.
 
-use crate::{arenas, check};
+use crate::{arenas, check, libraries};
 use pyo3::{exceptions::PyOSError, ffi, prelude::*};
 use std::{io, mem, os::fd::RawFd, ptr};
 
@@ -16,7 +16,7 @@ const PR_GET_TID_ADDRESS: libc::c_int = 40;
 /// An order on the control socket: to fork.
 const FORK: u8 = b'f';
 
-/// Milliseconds without an order, or so many forks without such a rest, after which what forks share is put into large pages: the first request
+/// Milliseconds without an order, or so many forks without such a rest, after which what forks share is put into few pieces and large pages: the first request
 /// is not to wait for that, nor is it worth the while for a single one.
 const REST: libc::c_int = 100;
 const FORKS: u32 = 16;
@@ -40,6 +40,7 @@ pub(crate) fn obey(control: RawFd) -> PyResult<(u8, Option<RawFd>)> {
     let heard = loop {
         if forks.is_some_and(|forks| forks >= FORKS || forks > 0 && rests(control)) {
             forks = None;
+            libraries::join();
             arenas::collapse();
         }
         let (order, socket) = match receive(control) {
