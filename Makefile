@@ -77,6 +77,8 @@ lint: build ## Check the format, clippy's word, the floors, and that generated f
 	cargo clippy --release --workspace --all-targets -- --deny warnings
 	cargo clippy $(EXAMPLES) --all-targets -- --deny warnings
 	cargo fmt --manifest-path sdk/rust/Cargo.toml --check
+	cargo fmt --manifest-path python/native/Cargo.toml --check
+	cargo clippy --locked --release --manifest-path python/native/Cargo.toml --target-dir build/native-target -- --deny warnings
 	cargo clippy --locked --release --manifest-path sdk/rust/Cargo.toml --target-dir build/examples-target --lib --tests -- --deny warnings
 	$(XTASK) floors
 	$(XTASK) schema --check

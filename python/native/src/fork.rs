@@ -131,7 +131,8 @@ fn receive(control: RawFd) -> io::Result<(u8, Option<RawFd>)> {
             }
             return Err(error);
         }
-        let came = message.msg_controllen as usize >= size_of::<libc::cmsghdr>() + size_of::<RawFd>()
+        // Its type is not everywhere the same.
+        let came = message.msg_controllen as u64 >= (size_of::<libc::cmsghdr>() + size_of::<RawFd>()) as u64
             && ancillary.head.cmsg_level == libc::SOL_SOCKET
             && ancillary.head.cmsg_type == libc::SCM_RIGHTS;
         return Ok((order, came.then_some(ancillary.descriptor)));
