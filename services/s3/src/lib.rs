@@ -12,8 +12,8 @@
 //! - `x-millpond-document: json` has documents come as JSON (module `document`); an object's bytes stay as they are.
 //! - `x-millpond-checksum: crc32`, `crc32c`, `crc64nvme`, `sha1` or `sha256` adds that checksum, before a body or behind it.
 //! - `x-millpond-md5: 1` adds `content-md5`.
-//! - `x-millpond-repeated: 1` says that the same was asked before and may have been done: the end of an upload that is not there any more is no error then, if its
-//!   object is there (module `complete`).
+//! - `x-millpond-repeated: 1` says that the same was asked before and may have been done: the end of an upload that is not there any more is no error then if its
+//!   object is there, and one that is said to be well is one if it is not (module `complete`).
 //! - `x-millpond-presign: SECONDS` sends nothing: the reply is a URL by which anyone can do the same until then. Where the node
 //!   signs with a session's token, that token is in it, as it is in any such URL.
 //! - `x-millpond-form: SECONDS`, with `POST` of a key, sends nothing either: the reply says in JSON where a form goes by which anyone can upload that until then,

@@ -67,6 +67,12 @@ impl Refusal {
         Self::new(503, "SlowDown", "Please reduce your request rate.")
     }
 
+    /// S3 says that an upload has become an object, and the object is not there. It may be soon, so that one may ask again.
+    pub(crate) fn unfinished() -> Self {
+        let message = "The upload is said to be complete, but its object is not there. Upload it again if this stays so.";
+        Self::new(500, "InternalError", message)
+    }
+
     /// As a reply about this resource; without a body to a HEAD.
     pub(crate) fn reply(self, resource: &str, form: Form) -> Reply {
         let document = Document {

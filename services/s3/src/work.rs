@@ -6,6 +6,7 @@ use crate::{
     body::{Outgoing, Verified, gathered},
     checksum::{Checksum, md5, sha256_hex},
     chunks::Chunked,
+    complete::Ends,
     delete::{self, Deletion},
     document::{self, Document},
     fields::Unfit,
@@ -107,7 +108,7 @@ impl Shared {
             let url = signer.presign(&asked.method, &url, &asked.fields.sent, lifetime)?;
             return Ok(whole(200, "text/plain; charset=utf-8", url.into()));
         }
-        let completed = within(patience, BODY, asked.completed()).await?;
+        let end = within(patience, BODY, asked.repeated_end()).await?;
         let (body, content) = within(patience, BODY, self.outgoing(asked, &signer)).await?;
         if body.length() > 0 || matches!(asked.method, Method::PUT | Method::POST) {
             asked
@@ -127,15 +128,27 @@ impl Shared {
         }
         let progress = request.body().progress();
         let response = self.client.send(request, &progress, patience).await?;
-        if let Some(etag) = completed
-            && response.status().is_client_error()
-            && let Some(reply) = self
-                .done((&asked.target, asked.form()), &signer, &etag, patience)
-                .await?
+        let Some(end) = end else {
+            return self.reply(asked, response, grants, deletion, place).await;
+        };
+        let (upload, form, status) = (asked.target.clone(), asked.form(), response.status());
+        let ends = Ends {
+            shared: self,
+            upload: &upload,
+            form,
+            signer: &signer,
+            patience,
+        };
+        if status.is_client_error()
+            && let Some(reply) = ends.done(&end).await?
         {
             return Ok(reply);
         }
-        self.reply(asked, response, grants, deletion, place).await
+        let reply = self.reply(asked, response, grants, deletion, place).await?;
+        match status.is_success() {
+            true => ends.confirmed(reply).await,
+            false => Ok(reply),
+        }
     }
 
     /// Where a form goes, and what it says.

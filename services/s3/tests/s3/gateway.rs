@@ -4,6 +4,7 @@ use super::{Ours, Pieces, call, granted};
 use bytes::Bytes;
 use contract::{Body, Call, S3Action, S3Grant};
 use egress::testing;
+use md5::{Digest, Md5};
 use millpond_service_s3::{Credentials, Options, Payload};
 use serde_json::Value;
 use std::{
@@ -22,7 +23,7 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/tools/bi
 pub(crate) struct Gateway {
     child: Child,
     pub(crate) address: SocketAddr,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Gateway {
@@ -51,7 +52,7 @@ impl Gateway {
         let gateway = Self {
             child: child.unwrap(),
             address,
-            _folder: folder,
+            folder,
         };
         let begun = Instant::now();
         while TcpStream::connect(address).is_err() {
@@ -461,4 +462,46 @@ fn many_at_once() {
     for one in all {
         calls.block_on(one).unwrap();
     }
+}
+
+#[test]
+fn an_upload_whose_end_a_kill_cut_off_is_not_taken_for_complete() {
+    let Some(gateway) = Gateway::start() else {
+        return;
+    };
+    let (ours, all) = prepared(&gateway, |_| ());
+    let begun = ask(&ours, &all, call("POST", "/bucket/cut?uploads", &[JSON], "")).is(200);
+    let upload = begun.json()["UploadId"].as_str().unwrap().to_owned();
+    let part = format!("/bucket/cut?partNumber=1&uploadId={upload}");
+    let put = ask(
+        &ours,
+        &all,
+        with(Body::Whole(noise(1000)), call("PUT", &part, &[], "")),
+    );
+    let etag = put.is(200).field("etag").trim_matches('"').to_owned();
+    // What the server has on its disk when it is killed before the parts are put together: it has renamed the upload's folder to `UPLOAD.ETAG.inprogress`.
+    let uploads = gateway.folder.path().join("bucket/.sgwtmp/multipart");
+    let mut objects = uploads.read_dir().unwrap();
+    let of_object = objects.next().unwrap().unwrap().path();
+    let digits = |at: usize| u8::from_str_radix(&etag[at..at + 2], 16).unwrap();
+    let sum: Vec<u8> = (0..etag.len()).step_by(2).map(digits).collect();
+    let hex = |sum: &[u8]| sum.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let whole = format!("{}-1", hex(&Md5::digest(&sum)));
+    std::fs::rename(
+        of_object.join(&upload),
+        of_object.join(format!("{upload}.{whole}.inprogress")),
+    )
+    .unwrap();
+    let parts = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+    );
+    let end = |fields: &[(&'static str, &'static str)]| {
+        let call = call("POST", &format!("/bucket/cut?uploadId={upload}"), fields, "");
+        ask(&ours, &all, with(Body::Whole(parts.clone().into()), call))
+    };
+    // So says the server, and there is nothing.
+    assert_eq!(end(&[JSON]).is(200).json()["ETag"], format!("\"{whole}\""));
+    ask(&ours, &all, call("HEAD", "/bucket/cut", &[], "")).is(404);
+    let said = end(&[JSON, ("x-millpond-repeated", "1")]).is(500).json();
+    assert_eq!(said["Code"], "InternalError");
 }

@@ -400,6 +400,59 @@ fn the_end_of_an_upload_that_has_come_to_it_is_known_by_its_object() {
 }
 
 #[test]
+fn an_upload_that_is_said_to_be_complete_has_its_object() {
+    let server = Server::start().unwrap();
+    let ours = start(&server, |_| ());
+    let parts = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>\
+        79b281060d337b9b2b84ccf390adcf74</ETag></Part></CompleteMultipartUpload>";
+    let well = "<CompleteMultipartUploadResult><Key>k</Key><ETag>&quot;its-1&quot;</ETag></CompleteMultipartUploadResult>";
+    let late = "<Error><Code>InternalError</Code></Error>";
+    let (json, repeated) = (("x-millpond-document", "json"), ("x-millpond-repeated", "1"));
+    let condition = ("if-none-match", "*");
+    let (on_object, on_version) = ("HEAD /bucket/k", "HEAD /bucket/k?versionId=v1");
+    let on_upload = "POST /bucket/k?uploadId=u";
+    let is_there = (200, "\"its-1\"");
+    for (fields, version, said, found, asked, status) in [
+        (&[json, repeated][..], false, well, is_there, on_object, 200),
+        (&[repeated], false, well, is_there, on_object, 200),
+        (&[repeated], true, well, is_there, on_version, 200),
+        (&[repeated], false, well, (200, "its-1"), on_object, 200),
+        // Who may not see it has to take S3's word.
+        (&[repeated], false, well, (403, ""), on_object, 200),
+        (&[json, repeated], false, well, (404, ""), on_object, 500),
+        (&[repeated], false, well, (404, ""), on_object, 500),
+        (&[repeated, condition], false, well, (404, ""), on_object, 500),
+        (&[repeated], true, well, (404, ""), on_version, 500),
+        // What was there before.
+        (&[repeated], false, well, (200, "\"other-1\""), on_object, 500),
+        (&[repeated], false, well, (500, ""), on_object, 500),
+        // It was asked once, or is an error already.
+        (&[], false, well, (404, ""), on_upload, 200),
+        (&[repeated], false, late, (404, ""), on_upload, 200),
+    ] {
+        let mut first = vec![("content-type", "application/xml".to_owned())];
+        first.extend(version.then(|| ("x-amz-version-id", "v1".to_owned())));
+        server.answer_first((200, first, said.into()));
+        server.answer((found.0, vec![("etag", found.1.to_owned())], "".into()));
+        let call = call("POST", "/bucket/k?uploadId=u", fields, parts);
+        let (its, text) = ours.text(vec![granted("bucket", "")], call);
+        let (head, _) = last(&server);
+        let case = format!("{fields:?} {said} {found:?}");
+        assert_eq!(
+            (its, &format!("{} {}", head.method, head.uri)[..]),
+            (status, asked),
+            "{case}"
+        );
+        let text = text.unwrap();
+        match (status, said == well) {
+            (200, true) => assert!(text.contains("its-1"), "{case}: {text}"),
+            (500, _) => assert!(text.contains("its object is not there"), "{case}: {text}"),
+            _ => assert_eq!(text, said, "{case}"),
+        }
+    }
+}
+
+#[test]
 fn of_many_deletions_those_that_are_not_granted_are_left_out() {
     let server = Server::start().unwrap();
     let ours = start(&server, |_| ());
