@@ -10,12 +10,10 @@
 `$name` stands for a piece of notation that `_s3.GROUPS` has. An operation is read when it is first called.
 """
 
-import re
-
 from botocore import _s3
 
-_TOKEN = re.compile(r"[{}\[\]*]|[^\s{}\[\]*]+")
-_GROUP = re.compile(r"\$(\w+)")
+# Of which names of groups are.
+_LETTERS = "abcdefghijklmnopqrstuvwxyz_"
 # Types that a header field or a parameter of the query has, as Python has them.
 _SCALARS = {"string": str, "integer": int, "boolean": bool}
 _TIMES = ("timestamp", "date", "rfc822")
@@ -79,8 +77,19 @@ def _places(table):
 
 def _read(text, places):
     while "$" in text:
-        text = _GROUP.sub(lambda match: _s3.GROUPS[match[1]], text)
-    return _type(iter(_TOKEN.findall(text)), places)
+        text = _expanded(text)
+    for mark in "{}[]*":
+        text = text.replace(mark, f" {mark} ")
+    return _type(iter(text.split()), places)
+
+
+def _expanded(text):
+    before, *groups = text.split("$")
+    pieces = [before]
+    for group in groups:
+        rest = group.lstrip(_LETTERS)
+        pieces += (_s3.GROUPS[group[: len(group) - len(rest)]], rest)
+    return "".join(pieces)
 
 
 def _type(tokens, places, token=None):

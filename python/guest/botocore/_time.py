@@ -1,12 +1,12 @@
 """Times as S3 writes them. Apart, because `datetime` is not needed before a time is."""
 
-import re
 from datetime import datetime, timedelta, tzinfo
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_ASCTIME = re.compile(r"\w{3} (\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})$")
-_HTTP = re.compile(r"(?:\w+, )?(\d{1,2})[ -](\w{3})[ -](\d{4}) (\d\d):(\d\d):(\d\d)(?: (?:GMT|UTC|\+0000|-0000))?$")
+# Other forms of HTTP's than the one that servers are to use.
+_ASCTIME = r"\w{3} (\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})$"
+_HTTP = r"(?:\w+, )?(\d{1,2})[ -](\w{3})[ -](\d{4}) (\d\d):(\d\d):(\d\d)(?: (?:GMT|UTC|\+0000|-0000))?$"
 
 
 class tzutc(tzinfo):
@@ -40,11 +40,17 @@ def parsed(text):
     """The time that an HTTP date, an ISO 8601 time or a number of seconds says, in UTC unless it says otherwise."""
     if text.endswith("Z"):
         return datetime.fromisoformat(text[:-1]).replace(tzinfo=UTC)
-    match = _HTTP.match(text)
+    if len(text) == 29 and text.endswith(" GMT") and text.count(" ") == 5:
+        # `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7), without a regular expression that would have to be compiled first.
+        _, day, month, year, clock, _ = text.split(" ")
+        return datetime(int(year), _MONTHS.index(month) + 1, int(day), *map(int, clock.split(":")), tzinfo=UTC)
+    import re
+
+    match = re.match(_HTTP, text)
     if match:
         day, month, year, *clock = match.groups()
         return datetime(int(year), _MONTHS.index(month) + 1, int(day), *map(int, clock), tzinfo=UTC)
-    match = _ASCTIME.match(text)
+    match = re.match(_ASCTIME, text)
     if match:
         month, day, *clock, year = match.groups()
         return datetime(int(year), _MONTHS.index(month) + 1, int(day), *map(int, clock))

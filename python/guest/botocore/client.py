@@ -1,23 +1,24 @@
-"""Clients. Each call is one message to the backend, which signs and sends it; `millpond.backend` carries it there."""
+"""Clients. Each call is one message to the backend, which signs and sends it; `millpond.backend` carries it there.
 
-import json
+What an interpreter may not have loaded yet, as `json` and `re`, is imported where it is needed: to load either would take longer than all that is here.
+"""
+
 import os
-import re
 import time
 
 from botocore import _s3, _shapes
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
 
-_BUCKET = re.compile(r"^[a-zA-Z0-9.\-_]{1,255}$")
-_ARN = re.compile(
+_BUCKET = r"^[a-zA-Z0-9.\-_]{1,255}$"
+_ARN = (
     r"^arn:(aws).*:(s3|s3-object-lambda):[a-z\-0-9]*:[0-9]{12}:accesspoint[/:][a-zA-Z0-9\-.]{1,63}$|"
     r"^arn:(aws).*:s3-outposts:[a-z\-0-9]+:[0-9]{12}:outpost[/:][a-zA-Z0-9\-]{1,63}[/:]accesspoint[/:][a-zA-Z0-9\-]{1,63}$"
 )
-_UNSAFE = re.compile(rb"[^A-Za-z0-9._~/-]")
-_ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
-_SPAN = re.compile(r"bytes (\d+)-(\d+)/")
-_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])")
+_HEX = b"0123456789ABCDEFabcdef"
+_WORDS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+# What goes as it is, in paths and as a bucket's name.
+_SAFE, _OF_BUCKETS = _WORDS + b"._~/-", _WORDS + b".-_"
 
 # What a status says if the answer says no more.
 _STATUSES = {
@@ -47,19 +48,52 @@ _BACKOFF_MAX = 5
 
 def snake(name):
     """`ListObjectsV2` as methods are called, `ETag` as attributes are."""
-    return _WORD.sub("_", name).lower()
+    pieces, before = [], ""
+    for at, here in enumerate(name):
+        if before and here.isupper() and (not before.isupper() or name[at + 1 : at + 2].islower()):
+            pieces.append("_")
+        pieces.append(here)
+        before = here
+    return "".join(pieces).lower()
 
 
 def quoted(text):
     """Percent-encoded as paths are."""
-    return _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], text.encode()).decode()
+    data = text.encode()
+    if not data.translate(None, _SAFE):
+        return text
+    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in data)
 
 
 def unquoted(text):
     """What S3 meant by a percent-encoded text."""
     if "%" not in text and "+" not in text:
         return text
-    return _ENCODED.sub(lambda match: bytes([int(match[1], 16)]), text.replace("+", " ").encode()).decode(errors="replace")
+    plain, *encoded = text.replace("+", " ").encode().split(b"%")
+    pieces = [plain]
+    for piece in encoded:
+        digits = piece[:2]
+        is_code = len(digits) == 2 and not digits.translate(None, _HEX)
+        pieces.append(bytes([int(digits, 16)]) + piece[2:] if is_code else b"%" + piece)
+    return b"".join(pieces).decode(errors="replace")
+
+
+def _is_arn(bucket):
+    """Whether a bucket is named by an access point's ARN."""
+    if isinstance(bucket, str) and not bucket.startswith("arn:"):
+        return False
+    import re
+
+    return re.search(_ARN, bucket) is not None
+
+
+def _is_bucket(name):
+    """Whether this can name a bucket."""
+    if isinstance(name, str) and 0 < len(name) <= 255 and not name.encode(errors="replace").translate(None, _OF_BUCKETS):
+        return True
+    import re
+
+    return re.search(_BUCKET, name) is not None or _is_arn(name)
 
 
 class ServiceId(str):
@@ -376,7 +410,7 @@ def _copy_source(source):
             bucket, key, version = source["Bucket"], source["Key"], source.get("VersionId")
         except KeyError as error:
             raise ParamValidationError(report=f"Missing required parameter: {error}") from None
-        path = f"{bucket}/object/{key}" if _ARN.search(bucket) else f"{bucket}/{key}"
+        path = f"{bucket}/object/{key}" if _is_arn(bucket) else f"{bucket}/{key}"
         return quoted(path) + (f"?versionId={version}" if version is not None else "")
     if isinstance(source, str):
         path, mark, version = source.partition("?versionId=")
@@ -409,8 +443,12 @@ def _hash_key(params, prefix):
 
 def document_of(body):
     """The document that an answer is; `None` if it is none."""
+    if not body:
+        return None
+    import json
+
     try:
-        return json.loads(body) if body else None
+        return json.loads(body)
     except ValueError:
         return None
 
@@ -440,8 +478,9 @@ def _rest(request, headers, most, patience):
     etag, length = headers.get("etag"), headers.get("content-length")
     if not (etag and length) or "partNumber=" in request.target:
         return None
-    span = _SPAN.match(headers.get("content-range", ""))
-    first, last = (int(span[1]), int(span[2])) if span else (0, int(length) - 1)
+    span = headers.get("content-range", "").removeprefix("bytes ").partition("/")[0]
+    first, _, last = span.partition("-")
+    first, last = (int(first), int(last)) if first.isdigit() and last.isdigit() else (0, int(length) - 1)
     dropped = ("range", "x-amz-checksum-mode")
     fields = [field for field in request.fields if field[0] not in dropped and not field[0].startswith("if-")]
 
@@ -557,6 +596,8 @@ class S3(BaseClient):
 
     def generate_presigned_post(self, Bucket, Key, Fields=None, Conditions=None, ExpiresIn=3600):
         """Where a form goes with which anybody may upload this, and its fields, once the backend has signed what they may be."""
+        import json
+
         target = f"/{quoted(Bucket)}/{quoted(Key)}"
         asked = ("POST", target, [("x-millpond-form", str(ExpiresIn))], json.dumps(Conditions or []).encode())
         form = json.loads(self._signed("generate_presigned_post", asked))
@@ -583,11 +624,8 @@ class S3(BaseClient):
     def _prepared(self, operation, params):
         """Checks what the caller gave, and adds what is always asked for."""
         bucket = params.get("Bucket", "x")
-        if not _BUCKET.search(bucket) and not _ARN.search(bucket):
-            report = (
-                f'Invalid bucket name "{bucket}": Bucket name must match the regex "{_BUCKET.pattern}" or be an ARN matching the regex'
-                f' "{_ARN.pattern}"'
-            )
+        if not _is_bucket(bucket):
+            report = f'Invalid bucket name "{bucket}": Bucket name must match the regex "{_BUCKET}" or be an ARN matching the regex "{_ARN}"'
             raise ParamValidationError(report=report)
         if operation.name in _s3.ENCODED:
             params.setdefault("EncodingType", "url")
