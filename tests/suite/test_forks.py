@@ -76,6 +76,34 @@ def deploy(make_node, store, tmp_path):
     return made
 
 
+@pytest.mark.parametrize("reuse", [1, 2])
+def test_threads_and_locks_are_put_right_in_forks_that_need_it(deploy, reuse):
+    """In those of a function's, which may have threads; the zygote's own have none, and are spared that."""
+    call = deploy(
+        """
+import logging, threading
+lock = threading._active_limbo_lock
+
+def looked():
+    logging.getLogger().warning("a fork's word")
+    return threading._active_limbo_lock is lock, threading.enumerate() == [threading.main_thread()]
+
+def handler(event, context):
+    here, over = looked(), threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    there = forked(looked)
+    over.set()
+    thread.join()
+    return here, there, looked()
+""",
+        reuse=reuse,
+    )
+    for _ in range(2):
+        answer = call()
+        assert answer.document == [[True, True], [False, True], [True, True]], answer.body
+
+
 @pytest.mark.parametrize("is_used_before", [False, True])
 def test_forks_and_the_first_process_call_at_once(deploy, is_used_before):
     ask = deploy("""

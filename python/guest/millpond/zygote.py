@@ -13,6 +13,8 @@ import sys
 
 import _socket
 
+# First: nothing else is to import `threading` or `logging` before.
+from millpond import forks  # isort: skip
 from millpond import backend, native, network, request
 from millpond.handler import Handler, installed_logging
 
@@ -42,7 +44,7 @@ def main():
     gc.collect()
     gc.freeze()
     control.send(b"r")
-    order, descriptor = native.obey(CONTROL)
+    order, descriptor = forks.of_zygote(lambda: native.obey(CONTROL))
     if descriptor is None:
         return
     control.close()
