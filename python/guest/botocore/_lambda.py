@@ -1,6 +1,7 @@
 """The client of Lambda: functions call functions. What is asked goes to the node, in the words of Lambda's REST interface."""
 
 from botocore import _shapes
+from botocore._names import quoted_value
 from botocore.client import (
     BaseClient,
     ClientMeta,
@@ -10,7 +11,6 @@ from botocore.client import (
     backend,
     document_of,
     pause,
-    quoted_value,
     region_of,
 )
 from botocore.config import Config

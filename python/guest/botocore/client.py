@@ -7,18 +7,9 @@ import os
 import time
 
 from botocore import _s3, _shapes
+from botocore._names import ARN, BUCKET, is_arn, is_bucket, quoted, quoted_value, snake, unquoted
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
-
-_BUCKET = r"^[a-zA-Z0-9.\-_]{1,255}$"
-_ARN = (
-    r"^arn:(aws).*:(s3|s3-object-lambda):[a-z\-0-9]*:[0-9]{12}:accesspoint[/:][a-zA-Z0-9\-.]{1,63}$|"
-    r"^arn:(aws).*:s3-outposts:[a-z\-0-9]+:[0-9]{12}:outpost[/:][a-zA-Z0-9\-]{1,63}[/:]accesspoint[/:][a-zA-Z0-9\-]{1,63}$"
-)
-_HEX = b"0123456789ABCDEFabcdef"
-_WORDS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-# What goes as it is, in paths and as a bucket's name.
-_SAFE, _OF_BUCKETS = _WORDS + b"._~/-", _WORDS + b".-_"
 
 # What a status says if the answer says no more.
 _STATUSES = {
@@ -44,56 +35,6 @@ _GONE = {"AbortMultipartUpload": ("NoSuchUpload", True), "CompleteMultipartUploa
 # Seconds: between the first two attempts, and the longest.
 _BACKOFF = 0.1
 _BACKOFF_MAX = 5
-
-
-def snake(name):
-    """`ListObjectsV2` as methods are called, `ETag` as attributes are."""
-    pieces, before = [], ""
-    for at, here in enumerate(name):
-        if before and here.isupper() and (not before.isupper() or name[at + 1 : at + 2].islower()):
-            pieces.append("_")
-        pieces.append(here)
-        before = here
-    return "".join(pieces).lower()
-
-
-def quoted(text):
-    """Percent-encoded as paths are."""
-    data = text.encode()
-    if not data.translate(None, _SAFE):
-        return text
-    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in data)
-
-
-def unquoted(text):
-    """What S3 meant by a percent-encoded text."""
-    if "%" not in text and "+" not in text:
-        return text
-    plain, *encoded = text.replace("+", " ").encode().split(b"%")
-    pieces = [plain]
-    for piece in encoded:
-        digits = piece[:2]
-        is_code = len(digits) == 2 and not digits.translate(None, _HEX)
-        pieces.append(bytes([int(digits, 16)]) + piece[2:] if is_code else b"%" + piece)
-    return b"".join(pieces).decode(errors="replace")
-
-
-def _is_arn(bucket):
-    """Whether a bucket is named by an access point's ARN."""
-    if isinstance(bucket, str) and not bucket.startswith("arn:"):
-        return False
-    import re
-
-    return re.search(_ARN, bucket) is not None
-
-
-def _is_bucket(name):
-    """Whether this can name a bucket."""
-    if isinstance(name, str) and 0 < len(name) <= 255 and not name.encode(errors="replace").translate(None, _OF_BUCKETS):
-        return True
-    import re
-
-    return re.search(_BUCKET, name) is not None or _is_arn(name)
 
 
 class ServiceId(str):
@@ -276,11 +217,6 @@ class Request:
         return True
 
 
-def quoted_value(text):
-    """Percent-encoded as names and values of a query are."""
-    return quoted(text).replace("/", "%2F")
-
-
 class BaseClient:
     """What all clients have."""
 
@@ -410,7 +346,7 @@ def _copy_source(source):
             bucket, key, version = source["Bucket"], source["Key"], source.get("VersionId")
         except KeyError as error:
             raise ParamValidationError(report=f"Missing required parameter: {error}") from None
-        path = f"{bucket}/object/{key}" if _is_arn(bucket) else f"{bucket}/{key}"
+        path = f"{bucket}/object/{key}" if is_arn(bucket) else f"{bucket}/{key}"
         return quoted(path) + (f"?versionId={version}" if version is not None else "")
     if isinstance(source, str):
         path, mark, version = source.partition("?versionId=")
@@ -624,8 +560,8 @@ class S3(BaseClient):
     def _prepared(self, operation, params):
         """Checks what the caller gave, and adds what is always asked for."""
         bucket = params.get("Bucket", "x")
-        if not _is_bucket(bucket):
-            report = f'Invalid bucket name "{bucket}": Bucket name must match the regex "{_BUCKET}" or be an ARN matching the regex "{_ARN}"'
+        if not is_bucket(bucket):
+            report = f'Invalid bucket name "{bucket}": Bucket name must match the regex "{BUCKET}" or be an ARN matching the regex "{ARN}"'
             raise ParamValidationError(report=report)
         if operation.name in _s3.ENCODED:
             params.setdefault("EncodingType", "url")

@@ -122,7 +122,8 @@ impl Ends<'_> {
         let (status, headers) = self.head(&self.object(version)).await?;
         let is_there = match status {
             StatusCode::OK => etag_of(&headers) == Some(said.trim_matches('"')),
-            other => other == StatusCode::FORBIDDEN,
+            // 400: it is encrypted with a key of the caller's.
+            other => matches!(other, StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST),
         };
         match is_there {
             true => Ok(reply),

@@ -3,7 +3,8 @@
 A resource is known by its identifiers; what else is known of it is `meta.data`, loaded when first asked for and forgotten with each action.
 """
 
-from botocore.client import operation_of, snake
+from botocore._names import snake
+from botocore.client import operation_of
 
 from boto3.exceptions import ResourceLoadException
 

@@ -419,6 +419,7 @@ fn an_upload_that_is_said_to_be_complete_has_its_object() {
         (&[repeated], false, well, (200, "its-1"), on_object, 200),
         // Who may not see it has to take S3's word.
         (&[repeated], false, well, (403, ""), on_object, 200),
+        (&[repeated], false, well, (400, ""), on_object, 200),
         (&[json, repeated], false, well, (404, ""), on_object, 500),
         (&[repeated], false, well, (404, ""), on_object, 500),
         (&[repeated, condition], false, well, (404, ""), on_object, 500),
