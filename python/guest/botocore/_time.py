@@ -1,6 +1,10 @@
 """Times as S3 writes them. Apart, because `datetime` is not needed before a time is."""
 
-from datetime import datetime, timedelta, tzinfo
+try:
+    # What `datetime` gives, which runs the same written in Python first (up to 3.11).
+    from _datetime import datetime, timedelta, tzinfo
+except ImportError:
+    from datetime import datetime, timedelta, tzinfo
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
