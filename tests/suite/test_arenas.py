@@ -1,4 +1,4 @@
-"""Memory of a Python function's interpreter: its forks share it by large pages and in few pieces, and what a request gives back it can have again."""
+"""Memory of a Python function's interpreter: its forks share it by large pages and in few pieces, find room of their own in such, and what a request gives back it can have again."""
 
 import json
 import mmap
@@ -57,6 +57,42 @@ def test_forks_share_large_pages(make_node, calls):
     # Each fork writes to its own copy.
     assert [said(number)[0] for number in (5, 5, 7)] == [bytes_held] * 3
     assert [interpreter] == interpreters(node)
+
+
+def has_large_pages():
+    """Whether who asks for large pages gets them when memory is first written to."""
+    with mmap.mmap(-1, 2 * LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        memory.write(b"a" * 2 * LARGE)
+        return in_large_pages("self") >= LARGE
+
+
+TAKEN = """
+import resource
+
+def handler(event, context):
+    usage = lambda: resource.getrusage(resource.RUSAGE_SELF)
+    before = usage()
+    blocks = [bytearray(b"x") * event["bytes"] for _ in range(event["blocks"])]
+    return usage().ru_minflt - before.ru_minflt, (usage().ru_maxrss - before.ru_maxrss) << 10
+"""
+
+
+@pytest.mark.parametrize("reuse", [1, 1000])
+def test_who_takes_much_finds_room_in_large_pages_and_who_takes_little_takes_none(make_node, reuse):
+    if not has_large_pages():
+        pytest.skip("this kernel has no large pages for who asks")
+    node = make_node()
+    # Blocks of the C library's heap, and such as lie in the interpreter's arenas.
+    for number, (blocks, size) in enumerate([(16, 1 << 20), (40_000, 400)]):
+        app = node.deploy(f"taken-{number}", {"f": function(TAKEN, reuse=reuse, memory="256MiB")})
+        take = lambda blocks, size: app.call("f", json.dumps({"blocks": blocks, "bytes": size}).encode()).document
+        _, more = take(1, 64 << 10)
+        assert more < LARGE
+        faults, more = take(blocks, size)
+        assert more > blocks * size // 2
+        # How many the kernel finds room for is its own affair.
+        assert faults < blocks * size // mmap.PAGESIZE // 2
 
 
 def pieces_of_libraries(process):

@@ -1,20 +1,24 @@
 //! Where what the interpreter allocates lies, so that forks share it by large pages.
 //!
 //! To fork copies an entry for each page that the process has, and the end of the fork goes through them again: for tens of MiB, as
-//! scikit-learn's import leaves them, that is much of what a fork costs. A large page is one entry. But the interpreter maps its arenas one by one, wherever there is
-//! room between libraries, and no two of them would make a large page. So they are given out by such pages from here on; and what has been
-//! written once, that and the heap of the C library, is put into them when nobody waits for it. A fork that writes to a large page copies four KiB of it, as ever.
+//! scikit-learn's import leaves them, that is much of what a fork costs. A large page is one entry, and one fault when it is first written to. But the interpreter maps its
+//! arenas one by one, wherever there is room between libraries, and no two of them would make a large page. So they are given out by such pages from here on; and what
+//! lies in small ones nevertheless, also of the heap of the C library, is put into large ones when nobody waits for it. A fork that writes to a large page that it shares
+//! copies four KiB of it, as ever.
 
+use crate::heap;
 use pyo3::prelude::*;
 use std::{
     collections::BTreeMap,
     ffi::{c_char, c_void},
-    mem, ptr,
+    mem,
+    ops::Range,
+    ptr,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// Bytes of a large page of most processors'. Where they are larger, arenas lie together all the same.
-const LARGE: usize = 2 << 20;
+pub(crate) const LARGE: usize = 2 << 20;
 
 /// Not in `libc` yet.
 const MADV_COLLAPSE: libc::c_int = 25;
@@ -46,15 +50,15 @@ struct Arenas {
     free: Vec<(usize, usize)>,
     /// Where arenas go that were given out before.
     before: Option<Allocator>,
-    /// Where the C library's heap ended when this began.
-    heap: usize,
+    /// Where the C library's heap ended when this began, and when the import was over.
+    heap: Range<usize>,
 }
 
 static ARENAS: Mutex<Arenas> = Mutex::new(Arenas {
     chunks: BTreeMap::new(),
     free: Vec::new(),
     before: None,
-    heap: 0,
+    heap: 0..0,
 });
 
 fn arenas() -> MutexGuard<'static, Arenas> {
@@ -98,7 +102,7 @@ pub(crate) fn gather() {
     }
     arenas.before = Some(before);
     // SAFETY: it asks where the heap ends.
-    arenas.heap = unsafe { libc::sbrk(0) }.addr();
+    arenas.heap.start = unsafe { libc::sbrk(0) }.addr();
 }
 
 unsafe extern "C" fn alloc(_: *mut c_void, size: usize) -> *mut c_void {
@@ -190,7 +194,7 @@ fn map(size: usize) -> *mut c_void {
     }
 }
 
-/// A large page's worth that begins where one can.
+/// A large page's worth that begins where one can, and is one if the kernel has such for who asks.
 fn map_large() -> Option<usize> {
     let twice = map(2 * LARGE);
     if twice.is_null() {
@@ -204,7 +208,14 @@ fn map_large() -> Option<usize> {
             unsafe { libc::munmap(ptr::with_exposed_provenance_mut(from), to - from) };
         }
     }
+    // SAFETY: it changes where this memory will lie. Where it fails, the pages are small.
+    unsafe { libc::madvise(ptr::with_exposed_provenance_mut(at), LARGE, libc::MADV_HUGEPAGE) };
     Some(at)
+}
+
+/// Has the heap end in room for what comes, now that there is what forks will share.
+pub(crate) fn close() {
+    arenas().heap.end = heap::close();
 }
 
 /// Puts what lies together into large pages, where the kernel does that (`MADV_COLLAPSE`, since Linux 6.1). It takes tens of milliseconds for as many MiB.
@@ -213,9 +224,8 @@ pub(crate) fn collapse() {
     if arenas.before.is_none() {
         return;
     }
-    // SAFETY: it asks where the heap ends.
-    let end = unsafe { libc::sbrk(0) }.addr() & !(LARGE - 1);
-    let heap = (arenas.heap.next_multiple_of(LARGE)..end).step_by(LARGE);
+    let end = arenas.heap.end & !(LARGE - 1);
+    let heap = (arenas.heap.start.next_multiple_of(LARGE)..end).step_by(LARGE);
     // A page of which a part is not in use would take memory for that, too.
     let full = arenas.chunks.iter().filter(|(at, chunk)| {
         chunk.given == LARGE && !arenas.free.iter().any(|(free, _)| free & !(LARGE - 1) == **at)

@@ -1,6 +1,6 @@
 //! Processes for requests: forks of this one into namespaces of their own, and what they give up first.
 
-use crate::{arenas, check, libraries};
+use crate::{arenas, check, heap, libraries};
 use pyo3::{exceptions::PyOSError, ffi, prelude::*};
 use std::{io, mem, os::fd::RawFd, ptr};
 
@@ -49,6 +49,7 @@ pub(crate) fn obey(control: RawFd) -> PyResult<(u8, Option<RawFd>)> {
         };
         if !is_forking {
             is_forking = true;
+            arenas::close();
             // SAFETY: this thread holds the interpreter, and gives it what is owed to it in each process: in this one below.
             unsafe { ffi::PyOS_BeforeFork() };
         }
@@ -83,9 +84,10 @@ pub(crate) fn obey(control: RawFd) -> PyResult<(u8, Option<RawFd>)> {
         // SAFETY: it came with the order, and nobody else has it.
         unsafe { libc::close(socket) };
     };
-    if is_forking {
+    match is_forking {
         // SAFETY: what was done before the first fork is completed.
-        unsafe { ffi::PyOS_AfterFork_Parent() };
+        true => unsafe { ffi::PyOS_AfterFork_Parent() },
+        false => heap::open(),
     }
     heard.map_err(|error| PyOSError::new_err(error.raw_os_error()))
 }
