@@ -84,7 +84,7 @@ def test_who_takes_much_finds_room_in_large_pages_and_who_takes_little_takes_non
         pytest.skip("this kernel has no large pages for who asks")
     node = make_node()
     # Blocks of the C library's heap, and such as lie in the interpreter's arenas.
-    for number, (blocks, size) in enumerate([(16, 1 << 20), (40_000, 400)]):
+    for number, (blocks, size) in enumerate([(4, 1 << 20), (40_000, 400)]):
         app = node.deploy(f"taken-{number}", {"f": function(TAKEN, reuse=reuse, memory="256MiB")})
         take = lambda blocks, size: app.call("f", json.dumps({"blocks": blocks, "bytes": size}).encode()).document
         _, more = take(1, 64 << 10)

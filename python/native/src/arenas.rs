@@ -1,10 +1,10 @@
 //! Where what the interpreter allocates lies, so that forks share it by large pages.
 //!
 //! To fork copies an entry for each page that the process has, and the end of the fork goes through them again: for tens of MiB, as
-//! scikit-learn's import leaves them, that is much of what a fork costs. A large page is one entry, and one fault when it is first written to. But the interpreter maps its
-//! arenas one by one, wherever there is room between libraries, and no two of them would make a large page. So they are given out by such pages from here on; and what
-//! lies in small ones nevertheless, also of the heap of the C library, is put into large ones when nobody waits for it. A fork that writes to a large page that it shares
-//! copies four KiB of it, as ever.
+//! scikit-learn's import leaves them, that is much of what a fork costs. A large page is one entry. But the interpreter maps its arenas one by one, wherever there is
+//! room between libraries, and no two of them would make a large page. So they are given out by such pages from here on; and what has been
+//! written once, that and the heap of the C library, is put into them when nobody waits for it. A fork that writes to a large page copies four KiB of it, as ever; what it
+//! takes itself lies in large pages from the first, each of which is one fault.
 
 use crate::heap;
 use pyo3::prelude::*;
@@ -129,6 +129,11 @@ unsafe extern "C" fn free(_: *mut c_void, arena: *mut c_void, size: usize) {
 }
 
 impl Arenas {
+    /// Whether the import is over.
+    fn is_closed(&self) -> bool {
+        self.heap.end > 0
+    }
+
     /// Null if there is no memory.
     fn take(&mut self, size: usize) -> *mut c_void {
         if size == 0 || !LARGE.is_multiple_of(size) {
@@ -152,6 +157,10 @@ impl Arenas {
                 let Some(at) = map_large() else {
                     return map(size);
                 };
+                if self.is_closed() {
+                    // SAFETY: it changes where this memory will lie. Where it fails, the pages are small.
+                    unsafe { libc::madvise(ptr::with_exposed_provenance_mut(at), LARGE, libc::MADV_HUGEPAGE) };
+                }
                 let chunk = self.chunks.entry(at).or_insert(Chunk { given: 0, used: 0 });
                 (at, chunk)
             }
@@ -194,7 +203,7 @@ fn map(size: usize) -> *mut c_void {
     }
 }
 
-/// A large page's worth that begins where one can, and is one if the kernel has such for who asks.
+/// A large page's worth that begins where one can.
 fn map_large() -> Option<usize> {
     let twice = map(2 * LARGE);
     if twice.is_null() {
@@ -208,8 +217,6 @@ fn map_large() -> Option<usize> {
             unsafe { libc::munmap(ptr::with_exposed_provenance_mut(from), to - from) };
         }
     }
-    // SAFETY: it changes where this memory will lie. Where it fails, the pages are small.
-    unsafe { libc::madvise(ptr::with_exposed_provenance_mut(at), LARGE, libc::MADV_HUGEPAGE) };
     Some(at)
 }
 

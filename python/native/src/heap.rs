@@ -4,17 +4,15 @@ use crate::arenas::LARGE;
 use pyo3::prelude::*;
 use std::{hint, os::fd::RawFd, ptr, sync::Once};
 
-/// Bytes of a block from which on it is mapped by itself and given back at once: the most that the C library comes to by itself as blocks are freed
+/// Bytes of a block from which on it is mapped by itself and given back at once, in a process that stays: the most that the C library comes to by itself as blocks are freed
 /// (`DEFAULT_MMAP_THRESHOLD_MAX` of glibc).
-const MAPPED: usize = 32 << 20;
+const MAPPED: libc::c_int = 32 << 20;
 
-/// Bytes that are free at a heap's end before they are given back, in a process that serves one request, and in one that serves more: there, twice as much as is mapped by
-/// itself, as the C library has it. What is kept is memory of those that wait, and with one request there is less to come that would use it.
-const TRIMMED: usize = MAPPED;
-const TRIMMED_BETWEEN: usize = 2 * MAPPED;
+/// Bytes that are free at its heap's end before they are given back: twice as much, as the C library has it.
+const TRIMMED: libc::c_int = 2 * MAPPED;
 
-/// Bytes of room in large pages, of which none takes memory before it is written to. There is to be less of it than is given back.
-const ROOM: usize = 24 << 20;
+/// Bytes of room in large pages, of which none takes memory before it is written to.
+const ROOM: usize = 2 * LARGE;
 
 /// Bytes that lie in small pages before that: who needs no more is to have no large page.
 const SMALL: usize = 256 << 10;
@@ -25,10 +23,8 @@ const IDLE: libc::c_int = 1000;
 /// Waits until there is something to receive on a socket; if that takes long, what is kept of the heap is given back meanwhile.
 #[pyfunction]
 pub(crate) fn rest(py: Python<'_>, socket: RawFd) {
-    // From here on what is freed is kept for what comes next. Without it, a request that takes and frees some MiB has the kernel clear the same pages again and
-    // again: of the CPU time of those of bench/io that were served by a process that stays, it was 4 to 30 %.
     static KEEPS: Once = Once::new();
-    KEEPS.call_once(|| keep(TRIMMED_BETWEEN));
+    KEEPS.call_once(keep);
     let mut awaited = libc::pollfd {
         fd: socket,
         events: libc::POLLIN,
@@ -57,7 +53,9 @@ pub(crate) fn close() -> usize {
 
 /// Makes room for the request of a process that serves one.
 pub(crate) fn open() {
-    keep(TRIMMED);
+    // glibc takes the largest block that was mapped by itself and freed for one that will be wanted again: from then on smaller ones lie in the heap, and as much as two of it
+    // may be free at its end. Else the room would be given back at once. No block of `make_room` is larger.
+    spare(SMALL + LARGE + ROOM);
     make_room();
 }
 
@@ -68,8 +66,7 @@ pub(crate) fn open() {
 fn make_room() {
     let before = end();
     let large = large_after(before);
-    // SAFETY: the block is given back at once. Who asks for one and does nothing with it may get none.
-    unsafe { libc::free(hint::black_box(libc::malloc(large - before + ROOM))) };
+    spare(large - before + ROOM);
     let room = end().saturating_sub(large);
     // SAFETY: it changes where memory of the heap's will lie, and nothing that a program sees. Where it fails, the pages are small.
     unsafe { libc::madvise(ptr::with_exposed_provenance_mut(large), room, libc::MADV_HUGEPAGE) };
@@ -86,12 +83,20 @@ fn large_after(end: usize) -> usize {
     (end + SMALL).next_multiple_of(LARGE)
 }
 
-/// Has so many bytes be kept that are free at the heap's end, and blocks that are not large lie in it.
-fn keep(trimmed: usize) {
+/// Takes a block and gives it back, which leaves traces in the allocator.
+fn spare(length: usize) {
+    // SAFETY: a block, or none. Who asks for one and does nothing with it might not have asked.
+    unsafe { libc::free(hint::black_box(libc::malloc(length))) };
+}
+
+/// From here on what is freed is kept for what comes next. Without it, a request that takes and frees some MiB has the kernel clear the same pages again and
+/// again: of the CPU time of those of bench/io that were served by a process that stays, it was 4 to 30 %. A process that serves one request has little of it, and
+/// would hold what it has freed while it waits.
+fn keep() {
     // SAFETY: it sets two numbers of the allocator's, under its own lock.
     #[cfg(target_env = "gnu")]
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED as libc::c_int);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, trimmed as libc::c_int);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, TRIMMED);
     }
 }
