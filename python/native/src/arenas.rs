@@ -159,7 +159,9 @@ impl Arenas {
                 };
                 if self.is_closed() {
                     // SAFETY: it changes where this memory will lie. Where it fails, the pages are small.
-                    unsafe { libc::madvise(ptr::with_exposed_provenance_mut(at), LARGE, libc::MADV_HUGEPAGE) };
+                    unsafe {
+                        libc::madvise(ptr::with_exposed_provenance_mut(at), LARGE, libc::MADV_HUGEPAGE)
+                    };
                 }
                 let chunk = self.chunks.entry(at).or_insert(Chunk { given: 0, used: 0 });
                 (at, chunk)

@@ -62,7 +62,7 @@ pub(crate) fn open() {
 /// Makes room at the heap's end, in large pages if the kernel has such for who asks.
 ///
 /// A request that takes some MiB has the kernel find and clear so many pages of 4 KiB, each with a fault of its own, and take them back when its process ends:
-/// 2.5 µs for each, where a large page of 2 MiB takes 100 (a virtual machine). It was 3 to 11 % of the CPU time of those requests in bench/io that do the most I/O.
+/// 2.5 µs for each, where a large page of 2 MiB takes 100 (a virtual machine). It was up to 18 % of the CPU time of requests in bench/io.
 fn make_room() {
     let before = end();
     let large = large_after(before);
