@@ -21,6 +21,7 @@ import urllib.parse
 
 import boto3
 import boto3.exceptions
+import botocore.client
 import botocore.config
 import botocore.exceptions
 from boto3.s3.transfer import S3Transfer, TransferConfig
@@ -60,7 +61,7 @@ def run(s3, name, event):
     """What one case came to."""
     _here.prefix = f"{event.get('prefix', '')}{name}/"
     try:
-        result = CASES[name](s3, event["bucket"])
+        result = (CASES | BROUGHT)[name](s3, event["bucket"])
     except Exception as error:
         result = raised(error)
     text = json.dumps(plain(result), sort_keys=True)
@@ -2093,6 +2094,285 @@ def case_time_of_modification(s3, bucket):
     ]
 
 
+# --- event hooks, each on a client that nobody else has ---
+
+
+def case_hooks_of_parameters(_s3, bucket):
+    s3 = client()
+    def elsewhere(params, **_):
+        return params | {"Key": key("b")}
+
+    def marked(params, model, **_):
+        params.setdefault("Metadata", {})["by"] = model.name
+
+    s3.meta.events.register("provide-client-params.s3.PutObject", elsewhere)
+    s3.meta.events.register("before-parameter-build.s3.PutObject", marked)
+    given = {"Bucket": bucket, "Key": key("a"), "Body": b"x"}
+    s3.put_object(**given)
+    other = client().head_object(Bucket=bucket, Key=key("b"))["Metadata"]
+    return [given, other, attempt(client().head_object, Bucket=bucket, Key=key("a"))]
+
+
+def case_hooks_give_a_bucket(_s3, bucket):
+    """The example of boto3's own guide."""
+    s3 = client()
+
+    def add_my_bucket(params, **kwargs):
+        if "Bucket" not in params:
+            params["Bucket"] = bucket
+
+    s3.meta.events.register("provide-client-params.s3.ListObjects", add_my_bucket)
+    without = attempt(s3.list_objects_v2, Prefix=key())
+    return [s3.list_objects(Prefix=key()), without]
+
+
+def case_hooks_give_what_is_wrong(_s3, bucket):
+    s3 = client()
+    s3.meta.events.register("before-parameter-build.s3.PutObject", lambda params, **_: params.update(Sea="blue"))
+    return s3.put_object(Bucket=bucket, Key=key(), Body=b"x")
+
+
+def case_hooks_are_called_in_order(_s3, bucket):
+    s3 = client()
+    seen, events = [], s3.meta.events
+    names = ("before-call", "before-call.s3", "before-call.s3.HeadBucket", "before-call.*.HeadBucket", "before-call.*", "before-call.s3.*")
+    for pattern in names:
+        for verb in ("register_last", "register", "register_first"):
+            for number in range(2):
+                say = lambda pattern=pattern, verb=verb, number=number, **_: seen.append([pattern, verb, number])
+                getattr(events, verb)(pattern, say)
+    for pattern in ("before-call.s3.HeadObject", "before-call.lambda", "before", "before-call.s3.HeadBucket.more", "before-call.s"):
+        events.register(pattern, lambda pattern=pattern, **_: seen.append(pattern))
+    s3.head_bucket(Bucket=bucket)
+    return seen
+
+
+def case_hooks_at_each_step(_s3, bucket):
+    """Which, told what, and how one hears from the other."""
+    s3 = client()
+    seen = []
+    ours = "client_region client_config mine".split()
+
+    def say(event_name, **told):
+        context = told.get("context") or (told["request"].context if "request" in told else {})
+        context.setdefault("mine", []).append(event_name)
+        seen.append([event_name, sorted(told), [name for name in ours if name in context], list(context["mine"])])
+        if "model" in told:
+            seen.append([told["model"].name, told["model"].service_model.service_name])
+
+    for step in ("provide-client-params", "before-parameter-build", "before-call", "request-created", "before-sign", "after-call"):
+        s3.meta.events.register(f"{step}.s3", say)
+    s3.put_object(Bucket=bucket, Key=key(), Body=b"x")
+    attempt(s3.get_object, Bucket=bucket, Key=key("none"))
+    return seen
+
+
+def case_hooks_by_id(_s3, bucket):
+    s3 = client()
+    seen, events = [], s3.meta.events
+    first, second = (lambda **_: seen.append("first")), (lambda **_: seen.append("second"))
+    events.register("before-call.s3", first, unique_id="one")
+    events.register("before-call.s3", second, unique_id="one")
+    events.register("before-call.s3", second)
+    s3.head_bucket(Bucket=bucket)
+    events.unregister("before-call.s3", second)
+    events.unregister("before-call.s3", second)
+    events.unregister("before-call.s3.HeadBucket", first)
+    s3.head_bucket(Bucket=bucket)
+    events.unregister("before-call.s3", unique_id="one")
+    s3.head_bucket(Bucket=bucket)
+    return seen
+
+
+def case_hooks_that_are_none(_s3, _bucket):
+    s3 = client()
+    return [
+        attempt(s3.meta.events.register, "before-call.s3", "text")["raised"][0],
+        attempt(s3.meta.events.register, "before-call.s3", lambda params: None)["raised"][0],
+    ]
+
+
+def case_hooks_that_fail(_s3, bucket):
+    s3 = client()
+    def fail(**_):
+        raise ZeroDivisionError("it is the hook's")
+
+    s3.meta.events.register("before-call.s3.HeadBucket", fail)
+    return s3.head_bucket(Bucket=bucket)
+
+
+def case_hooks_add_fields(_s3, bucket):
+    """As programs have stored what is not there yet since before boto3 knew of it."""
+    s3 = client()
+
+    def absent(params, **_):
+        params["headers"]["If-None-Match"] = "*"
+        params["headers"]["x-amz-meta-step"] = "call"
+
+    s3.meta.events.register("before-call.s3.PutObject", absent)
+    first = s3.put_object(Bucket=bucket, Key=key(), Body=b"x")
+    return [first, attempt(s3.put_object, Bucket=bucket, Key=key(), Body=b"y"), client().get_object(Bucket=bucket, Key=key())]
+
+
+def case_hooks_of_requests(_s3, bucket):
+    s3 = client()
+    seen = []
+
+    def created(request, operation_name, **_):
+        request.headers["x-amz-meta-created"] = operation_name
+        seen.append([request.method, request.url.partition("?")[0].partition("//")[2].partition("/")[2]])
+
+    def signed(request, signing_name, **_):
+        request.headers.add_header("x-amz-meta-signed", signing_name)
+        request.headers.add_header("Cache-Control", "no-store")
+        seen.append("X-Amz-Meta-Signed" in request.headers)
+
+    s3.meta.events.register("request-created.s3.PutObject", created)
+    s3.meta.events.register_first("before-sign.s3.*", signed)
+    s3.put_object(Bucket=bucket, Key=key("a b"), Body=b"x")
+    about = client().head_object(Bucket=bucket, Key=key("a b"))
+    return [seen, about["Metadata"], about["CacheControl"]]
+
+
+def case_hooks_change_a_body(_s3, bucket):
+    s3 = client()
+    s3.meta.events.register("before-call.s3.PutObject", lambda params, **_: params.update(body=b"of the hook"))
+    s3.put_object(Bucket=bucket, Key=key(), Body=io.BytesIO(b"of the program"))
+    return client().get_object(Bucket=bucket, Key=key())["Body"].read()
+
+
+def case_hooks_of_answers(_s3, bucket):
+    s3 = client()
+    seen = []
+
+    def heard(http_response, parsed, model, **_):
+        seen.append([model.name, http_response.status_code, "ETag" in http_response.headers, parsed.get("Error")])
+        parsed["Heard"] = True
+
+    s3.meta.events.register("after-call.s3", heard)
+    s3.put_object(Bucket=bucket, Key=key(), Body=b"x")
+    found = s3.get_object(Bucket=bucket, Key=key())
+    missing = attempt(s3.get_object, Bucket=bucket, Key=key("none"))
+    return [found["Heard"], found["Body"].read(), missing, seen]
+
+
+def case_hooks_answer_themselves(_s3, bucket):
+    s3 = client()
+    class Answered:
+        def __init__(self, status):
+            self.status_code, self.headers, self.content = status, {}, b""
+
+    s3.meta.events.register("before-call.s3.HeadObject", lambda **_: (Answered(200), {"ContentLength": 7, "ResponseMetadata": {}}))
+    failed = {"Error": {"Code": "SlowDown", "Message": "of the hook"}, "ResponseMetadata": {}}
+    s3.meta.events.register("before-call.s3.GetObject", lambda **_: (Answered(503), failed))
+    return [s3.head_object(Bucket=bucket, Key=key()), attempt(s3.get_object, Bucket=bucket, Key=key())]
+
+
+def case_hooks_of_sessions(_s3, bucket):
+    """Clients have those that their session had when they were made."""
+    seen, session = [], boto3.session.Session()
+    make = lambda: session.client("s3", config=Config(s3={"addressing_style": "path"}))
+    session.events.register("before-call.s3.HeadBucket", lambda **_: seen.append("first"))
+    one = make()
+    session.events.register("before-call.s3.HeadBucket", lambda **_: seen.append("second"))
+    two = make()
+    one.meta.events.register("before-call.s3.HeadBucket", lambda **_: seen.append("one's"))
+    for each in (one, two, client()):
+        each.head_bucket(Bucket=bucket)
+        seen.append("-")
+    return seen
+
+
+def case_hooks_of_botocores_session(_s3, bucket):
+    import botocore.session
+
+    seen, session = [], botocore.session.get_session()
+    session.register("before-call.s3.HeadBucket", lambda **_: seen.append("it"))
+    session.get_component("event_emitter").register("before-call.s3", lambda **_: seen.append("too"))
+    session.create_client("s3", config=Config(s3={"addressing_style": "path"})).head_bucket(Bucket=bucket)
+    boto3.session.Session(botocore_session=session).client("s3", config=Config(s3={"addressing_style": "path"})).head_bucket(Bucket=bucket)
+    return seen
+
+
+def case_hooks_make_classes(_s3, bucket):
+    """The examples of boto3's guide on extending it."""
+
+    def custom_method(self):
+        return ["custom", self.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPStatusCode"]]
+
+    class Mixed:
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.mixed = True
+
+        def other_method(self):
+            return self.custom_method()
+
+    def add(class_attributes, base_classes, **_):
+        class_attributes["custom_method"] = custom_method
+        base_classes.insert(0, Mixed)
+        seen.append("put_object" in class_attributes)
+
+    seen, session = [], boto3.session.Session()
+    session.events.register("creating-client-class.s3", add)
+    s3 = session.client("s3", config=Config(s3={"addressing_style": "path"}))
+    return [s3.custom_method(), s3.other_method(), s3.mixed, type(s3).__name__, isinstance(s3, botocore.client.BaseClient), seen]
+
+
+def case_hooks_of_all_that_calls(_s3, bucket):
+    """Pages, waiters, transfers and resources call operations, too."""
+    s3 = client()
+    seen = []
+    s3.meta.events.register("before-parameter-build.s3", lambda model, **_: seen.append(model.name))
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(100))
+        file.flush()
+        s3.upload_file(file.name, bucket, key("1"))
+        s3.upload_fileobj(io.BytesIO(bytes(PART + 1)), bucket, key("2"), Config=TransferConfig(PART, use_threads=False, multipart_chunksize=PART))
+        s3.download_file(bucket, key("1"), file.name)
+    for _ in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key(), PaginationConfig={"PageSize": 1}):
+        seen.append("page")
+    s3.get_waiter("object_exists").wait(Bucket=bucket, Key=key("1"))
+    things = resource()
+    things.meta.client.meta.events.register("after-call.s3", lambda model, **_: seen.append(f"resource's {model.name}"))
+    things.Object(bucket, key("1")).load()
+    things.Bucket(bucket).objects.filter(Prefix=key()).delete()
+    return seen
+
+
+def case_hooks_of_presigned(_s3, bucket):
+    s3 = client()
+    s3.meta.events.register("before-parameter-build.s3.GetObject", lambda params, **_: params.update(ResponseContentType="text/x"))
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": key()})
+    return sorted(name for name in urllib.parse.parse_qs(urllib.parse.urlsplit(url).query) if name.startswith("response"))
+
+
+def case_hooks_of_signers(_s3, bucket):
+    """Who signs is chosen as it was."""
+    s3 = client()
+    s3.meta.events.register("choose-signer.s3.*", lambda **_: None)
+    s3.meta.events.unregister("before-sign.s3", print)
+    return s3.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def case_calls_traced(_s3, bucket):
+    """Programs that trace calls put theirs in the place of what all operations come to."""
+    seen, original = [], botocore.client.BaseClient._make_api_call
+
+    def traced(self, operation_name, api_params):
+        seen.append([operation_name, sorted(api_params), self._service_model.service_name, self._service_model.metadata["endpointPrefix"]])
+        return original(self, operation_name, api_params)
+
+    botocore.client.BaseClient._make_api_call = traced
+    try:
+        s3 = client()
+        s3.head_bucket(Bucket=bucket)
+        attempt(s3.get_object, Bucket=bucket, Key=key("none"))
+    finally:
+        botocore.client.BaseClient._make_api_call = original
+    return seen
+
+
 # --- handlers, as people write them ---
 
 
@@ -2325,4 +2605,69 @@ def case_handler_that_cleans_up(s3, bucket):
     return [deleted, s3.list_objects_v2(Bucket=bucket, Prefix=key())["KeyCount"]]
 
 
-CASES = {name.removeprefix("case_"): value for name, value in list(globals().items()) if name.startswith("case_")}
+# --- what only the real boto3 does: for a function that brings it ---
+
+
+def brought_hooks_of_the_real_one(_s3, bucket):
+    """A client with such a hook does all that it did, and its errors are of the classes that it had."""
+    s3, seen = client(), []
+    missing = s3.exceptions.NoSuchKey
+    s3.meta.events.register("before-parameter-build.s3.PutObject", lambda params, **_: params.update(Metadata={"before": "1"}))
+
+    def sent(request, **_):
+        seen.append([request.method, request.headers.get("Cache-Control")])
+
+    s3.meta.events.register("before-send.s3.PutObject", sent)
+    s3.meta.events.register("before-call.s3.PutObject", lambda params, **_: params["headers"].update({"Cache-Control": "no-store"}))
+    s3.meta.events.register("response-received.s3", lambda response_dict, **_: seen.append(response_dict["status_code"]))
+    s3.put_object(Bucket=bucket, Key=key("a"), Body=b"x")
+    found = s3.get_object(Bucket=bucket, Key=key("a"))
+    try:
+        s3.get_object(Bucket=bucket, Key=key("none"))
+    except missing as error:
+        seen.append(str(error))
+    s3.upload_fileobj(io.BytesIO(bytes(PART + 1)), bucket, key("b"), Config=TransferConfig(PART, use_threads=False, multipart_chunksize=PART))
+    with tempfile.NamedTemporaryFile() as file:
+        s3.download_file(bucket, key("b"), file.name)
+        seen.append(os.path.getsize(file.name))
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key(), PaginationConfig={"PageSize": 1})
+    names = [one["Key"] for page in pages for one in page["Contents"]]
+    return [found["Metadata"], found["CacheControl"], found["Body"].read(), names, sorted(map(str, seen))]
+
+
+def brought_hooks_that_answer(_s3, bucket):
+    """A request that is not sent, and one that is sent once more."""
+    from botocore.awsrequest import AWSResponse
+
+    class Raw(io.BytesIO):
+        def stream(self, **_):
+            yield self.read()
+
+    s3, seen = client(), []
+    s3.meta.events.register("before-send.s3.HeadBucket", lambda request, **_: AWSResponse(request.url, 200, {"x-amz-bucket-region": "sea"}, Raw()))
+
+    def again(attempts, **_):
+        seen.append(attempts)
+        return 0 if attempts < 3 else None
+
+    other = client()
+    other.meta.events.register_first("needs-retry.s3.GetObject", again)
+    return [s3.head_bucket(Bucket=bucket)["BucketRegion"], attempt(other.get_object, Bucket=bucket, Key=key("none")), seen]
+
+
+def brought_hooks_of_resources(_s3, bucket):
+    def count(self):
+        return [self.name, sum(1 for _ in self.objects.filter(Prefix=key()))]
+
+    client().put_object(Bucket=bucket, Key=key("a"), Body=b"x")
+    session = boto3.session.Session()
+    session.events.register("creating-resource-class.s3.Bucket", lambda class_attributes, **_: class_attributes.update(count=count))
+    things = session.resource("s3", config=Config(s3={"addressing_style": "path"}))
+    return [things.Bucket(bucket).count(), things.Object(bucket, key("a")).get()["Body"].read()]
+
+
+def _named(beginning):
+    return {name.removeprefix(beginning): value for name, value in list(globals().items()) if name.startswith(beginning)}
+
+
+CASES, BROUGHT = _named("case_"), _named("brought_")

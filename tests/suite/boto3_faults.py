@@ -700,6 +700,106 @@ def check_lambda():
     assert not client.can_paginate("invoke") and raises(ValueError, client.get_waiter, waiter_name="function_active")
 
 
+def check_hooks_see_each_attempt():
+    s3, asked = answered(Reply(503), Reply(headers=[("etag", '"e"')]))
+    seen, events = [], s3.meta.events
+
+    def created(request, **_):
+        request.headers["If-Match"] = f'"{len(seen)}"'
+        seen.append(request.headers.get("if-match"))
+
+    events.register("request-created.s3", created)
+    events.register("after-call.s3", lambda parsed, **_: seen.append(parsed["ResponseMetadata"]["RetryAttempts"]))
+    events.register("after-call-error.s3", lambda exception, **_: seen.append(type(exception).__name__))
+    events.register("choose-signer.s3", lambda **_: seen.append("signer"))
+    s3.put_object(Bucket="b", Key="k", Body=io.BytesIO(b"data"))
+    assert seen == ['"0"', '"1"', 1]
+    assert [(call[2]["if-match"], call[3], call[2]["x-millpond-checksum"]) for call in asked.calls] == [('"0"', b"data", "crc32"), ('"1"', b"data", "crc32")]
+    # With a condition, it is not asked again where it may have been done; and without, it is.
+    for step in ("request-created", "before-sign", "before-call", None):
+        s3, asked = answered(Failed("lost", "it has gone"), Reply())
+        if step:
+            s3.meta.events.register(f"{step}.s3", lambda request=None, params=None, **_: (params["headers"] if params else request.headers).update({"if-none-match": "*"}))
+            raises(exceptions.UnansweredError, s3.put_object, Bucket="b", Key="k", Body=b"x")
+        else:
+            s3.put_object(Bucket="b", Key="k", Body=b"x")
+        assert len(asked.calls) == (1 if step else 2), step
+    s3, _ = answered(Failed("broken", "it ended"))
+    s3.meta.events.register("after-call-error.s3.GetObject", lambda exception, **_: seen.append(type(exception).__name__))
+    raises(exceptions.ConnectionClosedError, s3.get_object, Bucket="b", Key="k")
+    raises(exceptions.ParamValidationError, s3.get_object, Bucket="b", Nonsense=1)
+    assert seen[3:] == ["ConnectionClosedError"]
+
+
+def check_hooks_of_where_it_goes():
+    s3, asked = answered(Reply())
+
+    def elsewhere(params, **_):
+        params["url"] = params["url"].replace("https://", "https://cdn.")
+
+    s3.meta.events.register("before-call.s3.GetObject", elsewhere)
+    assert "cdn." in str(raises(_real.Missing, s3.get_object, Bucket="b", Key="k")) and not asked.calls
+    s3.meta.events.register("before-sign.s3.HeadObject", lambda request, **_: setattr(request, "url", request.url + "&x=1"))
+    s3.head_object(Bucket="b", Key="k", PartNumber=1)
+    assert asked.calls[0][1] == "/b/k?partNumber=1&x=1"
+    s3.meta.events.register("before-sign.s3.PutObject", lambda request, **_: request.headers.update({"Host": "h", "Authorization": "a", "Content-Length": "3"}))
+    s3.put_object(Bucket="b", Key="k", Body=b"x")
+    assert not asked.calls[1][2].keys() & {"host", "authorization", "content-length"}
+
+
+def check_hooks_of_the_rest_of_a_body():
+    broken = Lost(headers=[("etag", '"e"')], body=b"abc", length=6)
+    rest = Reply(206, [("etag", '"e"'), ("content-range", "bytes 3-5/6")], b"def")
+    s3, asked = answered(broken, rest)
+    s3.meta.events.register("before-sign.s3", lambda request, **_: request.headers.update({"x-amz-request-payer": "requester"}))
+    assert s3.get_object(Bucket="b", Key="k")["Body"].read() == b"abcdef"
+    assert [call[2]["x-amz-request-payer"] for call in asked.calls] == ["requester"] * 2
+
+
+def check_hooks_of_lambda():
+    client, seen = boto3.client("lambda"), []
+    backend.call = asked = Backend(Reply(429, [("x-amzn-errortype", "TooManyRequestsException")], b"{}"), Reply(200, [], b"null"))
+    events = client.meta.events
+    events.register("before-parameter-build.lambda.Invoke", lambda params, **_: params.update(Payload=b"hook's"))
+    events.register("request-created.lambda", lambda request, **_: request.headers.update({"x-amz-log-type": "Tail"}))
+    events.register("after-call.lambda", lambda http_response, parsed, **_: seen.append((http_response.status_code, parsed.get("StatusCode"))))
+    client.invoke(FunctionName="f", Payload=b"program's")
+    assert [(call[2], call[3]) for call in asked.calls] == [({"x-amz-log-type": "Tail"}, b"hook's")] * 2 and seen == [(200, 200)]
+    error = {"Error": {"Code": "ServiceException", "Message": "m"}}
+    events.register("before-call.lambda", lambda **_: (types.SimpleNamespace(status_code=500), error))
+    raises(client.exceptions.ServiceException, client.invoke, FunctionName="f")
+
+
+def check_hooks_that_only_the_real_one_calls():
+    s3, session = boto3.client("s3"), boto3.Session()
+    names = ("needs-retry.s3", "before-send.s3.PutObject", "response-received", "*.s3", "getattr.*", "before-parse.*.GetObject")
+    for name in names:
+        for events in (s3.meta.events, session.events):
+            error = raises(_real.Missing, events.register, event_name=name, handler=lambda **_: None)
+            assert name in str(error) and "add boto3 to the function's requirements" in str(error)
+    raises(_real.Missing, session.events.register_last, event_name="creating-resource-class.s3.Bucket", handler=lambda **_: None)
+    # Others' are theirs, and nobody is asked for them.
+    session.events.register("needs-retry.dynamodb", lambda **_: None)
+    boto3.client("dynamodb", region_name="us-east-1").meta.events.register("before-send", lambda **_: None)
+    boto3.client("lambda").meta.events.register("before-send.s3", lambda **_: None)
+    s3, _ = answered(Reply(headers=[("content-type", "text/plain")]))
+    s3.meta.events.register("after-call.s3", lambda http_response, **_: http_response.content)
+    assert "http_response.content" in str(raises(_real.Missing, s3.head_object, Bucket="b", Key="k"))
+
+
+def check_tracers_find_where_requests_are_made():
+    from botocore.endpoint import Endpoint
+
+    assert Endpoint().prepare_request("it") == "it"
+    sys.path.append(sys.argv[1])
+    try:
+        from botocore.endpoint import Endpoint as Theirs
+
+        assert Theirs is not Endpoint and hasattr(Theirs, "make_request")
+    finally:
+        sys.path.remove(sys.argv[1])
+
+
 def check_hostile_times():
     s3, _ = answered(Reply(headers=[("expires", "never"), ("last-modified", "Wed, 21 Oct 2015 07:28:00 GMT")]))
     head = s3.head_object(Bucket="b", Key="k")

@@ -38,7 +38,7 @@ def store(tmp_path_factory):
 def real(store):
     """What each case comes to on the real boto3, in a process that has its environment to itself."""
     environment = clean_environment() | store.environment() | {"AWS_EC2_METADATA_DISABLED": "true"}
-    event = {"case": list(boto3_cases.CASES), "bucket": REAL_BUCKET, "prefix": "p/"}
+    event = {"case": [*boto3_cases.CASES, *boto3_cases.BROUGHT], "bucket": REAL_BUCKET, "prefix": "p/"}
     code = (
         "import json, sys, boto3_cases as cases\n"
         "event = json.load(sys.stdin)\n"
@@ -160,7 +160,7 @@ def bringing(store, ours, tmp_path_factory):
     grants = {"s3": [granted(CARRIED_BUCKET + more) for more in ("", "-none")], "lambda": {"functions": ["beside"]}}
     code = brought(WITH_THE_REAL_ONE)
     settings = {"memory": "512MiB", "timeout": "120s", "grants": grants}
-    names = ("carried", "beside")
+    names = ("carried", "beside", "handler")
     return ours.node.deploy("brought", {name: (code, {"handler": f"app.{name}"} | settings) for name in names})
 
 
@@ -171,6 +171,13 @@ def test_the_real_boto3_of_a_function_is_carried(real, bringing):
     assert answer.status == 200, answer.body[:2000]
     different = {name: (result, real[name]) for name, result in answer.document.items() if result != real[name]}
     assert not different, json.dumps(different)[:5000]
+
+
+@pytest.mark.parametrize("name", boto3_cases.BROUGHT)
+def test_a_hook_of_the_real_ones_is_called(real, bringing, name):
+    answer = bringing.call("handler", json.dumps({"case": name, "bucket": CARRIED_BUCKET, "prefix": "p/"}).encode())
+    assert answer.status == 200, answer.body[:2000]
+    assert answer.document == real[name]
 
 
 def test_what_ours_does_not_have_is_the_real_ones(bringing):

@@ -2,7 +2,7 @@
 
 import os
 
-from botocore.client import SERVICES, Events
+from botocore.client import SERVICES
 from botocore.config import Config  # noqa: F401
 
 
@@ -22,6 +22,7 @@ class Session:
         self._region_name = region_name
         self.profile_name = profile_name or "default"
         self.available_profiles = []
+        self._hooks = botocore_session._hooks if botocore_session is not None else None
 
     def __repr__(self):
         return f"Session(region_name={self.region_name!r})"
@@ -35,8 +36,12 @@ class Session:
 
     @property
     def events(self):
-        """Where hooks are registered."""
-        return Events()
+        """Where hooks are registered, of all clients that are made from then on."""
+        if self._hooks is None:
+            from botocore import _hooks
+
+            self._hooks = _hooks.Events()
+        return self._hooks
 
     def get_partition_for_region(self, region_name):
         """Which of AWS's partitions a region is of, by its name."""
@@ -65,12 +70,12 @@ class Session:
         """A client of this service."""
         region_name = region_name or self._region_name
         if service_name in SERVICES:
-            return SERVICES[service_name](region_name, endpoint_url, config)
+            return SERVICES[service_name](region_name, endpoint_url, config, self._hooks)
         from botocore import _real
 
         options = {"region_name": region_name or self.region_name, "endpoint_url": endpoint_url, "config": config}
         if _real.is_there():
-            return _real.client(f"the service '{service_name}'", service_name, **options)
+            return _real.client(f"the service '{service_name}'", service_name, self._hooks, **options)
         from botocore import _absent
 
         return _absent.Client(service_name, **options)
@@ -80,7 +85,7 @@ class Session:
     ):
         """This service as objects."""
         region_name = region_name or self._region_name
-        if service_name == "s3":
+        if service_name == "s3" and not (self._hooks and self._hooks.are_of_resources()):
             from boto3.resources.s3 import ServiceResource
 
             return ServiceResource(client=self.client("s3", region_name=region_name, endpoint_url=endpoint_url, config=config))
@@ -88,7 +93,7 @@ class Session:
 
         options = {"region_name": region_name or self.region_name, "endpoint_url": endpoint_url, "config": config}
         if _real.is_there():
-            return _real.resource(service_name, **options)
+            return _real.resource(service_name, self._hooks, **options)
         from botocore import _absent
 
         return _absent.resource(service_name, **options)

@@ -2,6 +2,7 @@
 
 It holds no credentials and opens no socket. `_s3` is the table of operations, `_s3_more` that of rare ones, `_shapes` reads their notation, `client`
 sends. `_lambda` has functions call functions. `_real` is the real one for all else, if the function brings it, and `_absent` stands where it does not.
+`_hooks` has programs' own functions called at the steps of a call.
 """
 
 import sys
@@ -24,7 +25,7 @@ UNSIGNED = UNSIGNED()
 
 def __getattr__(name):
     """Modules that the real one has imported by itself."""
-    if name in ("errorfactory", "handlers", "paginate", "response", "session", "waiter"):
+    if name in ("endpoint", "errorfactory", "handlers", "paginate", "response", "session", "waiter"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

@@ -10,6 +10,7 @@ from botocore.client import (
     attempts_of,
     backend,
     document_of,
+    made,
     pause,
     region_of,
 )
@@ -55,43 +56,44 @@ _members = _shapes.structure(_INVOKE)
 class Lambda(BaseClient):
     """The client of Lambda: `invoke`."""
 
+    service = "lambda"
+
     def invoke(self, *args, **kwargs):
         """Invokes a function that was granted."""
         if args:
             raise TypeError("invoke() only accepts keyword arguments.")
         return self._make_api_call("Invoke", kwargs)
 
-    def _make_api_call(self, operation_name, api_params):
+    def _call(self, operation_name, api_params, hooks=None):
+        if hooks:
+            api_params = hooks.parameters(api_params)
         if self.meta.config.parameter_validation:
             _check(api_params)
-        name, qualifier = quoted_value(api_params["FunctionName"]), api_params.get("Qualifier")
-        target = f"/2015-03-31/functions/{name}/invocations" + (f"?Qualifier={quoted_value(qualifier)}" if qualifier else "")
-        fields = [(_members[key].field, value) for key, value in api_params.items() if _members[key].field]
-        payload = api_params.get("Payload", b"")
-        payload = payload.read() if hasattr(payload, "read") else payload
-        payload = payload.encode() if isinstance(payload, str) else payload
-        reply, attempts, exhausted = self._sent(target, fields, payload, operation_name)
-        headers = dict(reply.headers)
-        about = {"RequestId": headers.get("x-amzn-requestid", ""), "HTTPStatusCode": reply.status, "HTTPHeaders": headers}
-        about["RetryAttempts"] = attempts
-        if reply.status >= 300:
-            if exhausted:
-                about["MaxAttemptsReached"] = True
-            answer = _error(headers, reply.read()) | {"ResponseMetadata": about}
-            raise self.exceptions.from_code(answer["Error"]["Code"])(answer, operation_name)
-        from botocore.response import Raw, StreamingBody
+        request = Invocation(api_params)
+        instead = hooks.before(request) if hooks else None
+        if instead:
+            status, headers, answer = instead
+        else:
+            reply, attempts, exhausted = self._sent(request, operation_name, hooks)
+            status, headers = reply.status, dict(reply.headers)
+            answer = _answer(headers, reply)
+            about = {"RequestId": headers.get("x-amzn-requestid", ""), "HTTPStatusCode": status, "HTTPHeaders": headers}
+            answer["ResponseMetadata"] = about | {"RetryAttempts": attempts}
+            if "Error" in answer and exhausted:
+                answer["ResponseMetadata"]["MaxAttemptsReached"] = True
+        if hooks:
+            hooks.after(status, headers, answer)
+        if status >= 300:
+            raise self.exceptions.from_code(answer.get("Error", {}).get("Code"))(answer, operation_name)
+        return answer
 
-        answer = {"ResponseMetadata": about, "StatusCode": reply.status}
-        answer |= {name: headers[field] for name, field in _SAID.items() if field in headers}
-        return answer | {"Payload": StreamingBody(Raw(reply, backend().Failed), headers.get("content-length"))}
-
-    def _sent(self, target, fields, payload, operation_name):
+    def _sent(self, request, operation_name, hooks):
         """The reply; how often it was tried again, and whether that was all it may be."""
         carrier, attempt, most = backend(), 0, attempts_of(self.meta.config)
         while True:
-            is_last = attempt + 1 >= most
+            is_last, sent = attempt + 1 >= most, hooks.attempted(request) if hooks else request
             try:
-                reply = carrier.call("lambda", "POST", target, fields, payload)
+                reply = carrier.call("lambda", sent.method, sent.target, sent.fields, sent.body)
                 fails = reply.status in _UNDONE_STATUSES
                 if not fails or is_last:
                     return reply, attempt, fails
@@ -103,6 +105,25 @@ class Lambda(BaseClient):
             attempt += 1
 
 
+class Invocation:
+    """One call as the node wants it."""
+
+    def __init__(self, params):
+        name, qualifier = quoted_value(params["FunctionName"]), params.get("Qualifier")
+        self.method = "POST"
+        self.target = f"/2015-03-31/functions/{name}/invocations" + (f"?Qualifier={quoted_value(qualifier)}" if qualifier else "")
+        self.fields = [(_members[key].field, value) for key, value in params.items() if _members[key].field]
+        self.put_body(params.get("Payload", b""))
+
+    def put_body(self, payload):
+        """Text, bytes or something to read from."""
+        payload = payload.read() if hasattr(payload, "read") else payload
+        self.body = payload.encode() if isinstance(payload, str) else payload
+
+    def weigh(self):
+        """Nothing: it is not done again where it may have been done, whatever it says."""
+
+
 def _check(params):
     errors = []
     _shapes.check(params, _members, "", errors)
@@ -111,6 +132,16 @@ def _check(params):
             errors.append(f"Invalid length for parameter {name}, value: 0, valid min length: 1")
     if errors:
         raise ParamValidationError(report="\n".join(errors))
+
+
+def _answer(headers, reply):
+    """The output, or the error, that an answer stands for."""
+    if reply.status >= 300:
+        return _error(headers, reply.read())
+    from botocore.response import Raw, StreamingBody
+
+    answer = {"StatusCode": reply.status} | {name: headers[field] for name, field in _SAID.items() if field in headers}
+    return answer | {"Payload": StreamingBody(Raw(reply, backend().Failed), headers.get("content-length"))}
 
 
 def _error(headers, body):
@@ -129,7 +160,7 @@ def _error(headers, body):
     return answer
 
 
-def make(region_name, endpoint_url, config):
+def make(region_name, endpoint_url, config, hooks=None):
     """A client of Lambda."""
     # As for S3: what a request would have to load is to be there by then.
     import botocore.response  # noqa: F401
@@ -138,4 +169,5 @@ def make(region_name, endpoint_url, config):
     region = region_of(region_name, config)
     defaults = Config(region_name=region, signature_version="v4", retries={"mode": "standard"})
     endpoint_url = endpoint_url or f"https://lambda.{region}.amazonaws.com"
-    return Lambda(ClientMeta(_MODEL, region, endpoint_url, defaults.merge(config).merge(Config(region_name=region))), _EXCEPTIONS)
+    meta = ClientMeta(_MODEL, region, endpoint_url, defaults.merge(config).merge(Config(region_name=region)))
+    return made(Lambda, hooks, meta, _EXCEPTIONS)

@@ -71,8 +71,15 @@ def _real():
     if is_first:
         _share(importlib.import_module("botocore.exceptions"))
         importlib.import_module("botocore.httpsession").URLLib3Session.send = lambda self, request: carried(request)
+        importlib.import_module("boto3.utils").import_module = _imported
         importlib.import_module("botocore.signers").RequestSigner.generate_presigned_url = _unsigned
     return boto3
+
+
+def _imported(name):
+    """A module that the real one imports once it is needed, where it would find ours."""
+    with _aside():
+        return importlib.import_module(name)
 
 
 def _share(theirs):
@@ -257,22 +264,24 @@ def _unsigned(_self, _request, _region_name=None, _operation_name=None, **_optio
     raise NotImplementedError("the real boto3 has no credentials in a Millpond function, so it signs no URLs; S3's client of Millpond does")
 
 
-def client(what, service_name, **options):
-    """A client of the real one. `what` is asked for, in words."""
-    return _made("client", what, service_name, options)
+def client(what, service_name, hooks=None, **options):
+    """A client of the real one, with these hooks. `what` is asked for, in words."""
+    return _made("client", what, service_name, hooks, options)
 
 
-def resource(service_name, **options):
+def resource(service_name, hooks=None, **options):
     """A resource of the real one."""
-    return _made("resource", f"the resource '{service_name}'", service_name, options)
+    return _made("resource", f"the resource '{service_name}'", service_name, hooks, options)
 
 
-def _made(kind, what, service_name, options):
+def _made(kind, what, service_name, hooks, options):
     if not is_there():
         raise Missing(what=what)
     with _aside():
         # Whoever sends it signs it: these are not looked at.
         session = _real().session.Session(aws_access_key_id="millpond", aws_secret_access_key="millpond")
+        if hooks is not None:
+            hooks.tell(session.events)
         config = options.pop("config", None)
         given = config._user_provided_options if config is not None else {}
         if service_name in _HOSTS:

@@ -54,30 +54,33 @@ class ServiceModel:
         self.service_id, self.api_version = ServiceId(service_id), api_version
         self.operation_names = list(operation_names)
 
+    @property
+    def metadata(self):
+        return {"serviceId": self.service_id, "endpointPrefix": self.endpoint_prefix, "apiVersion": self.api_version}
+
     def __repr__(self):
         return f"ServiceModel({self.service_name})"
-
-
-class Events:
-    """Where hooks into the real client are registered. None is called: there are no signatures or requests here for them to see."""
-
-    def register(self, event_name, *_args, **_kwargs):
-        import warnings
-
-        warnings.warn(f"boto3's event hooks, as {event_name}, are not called in a Millpond function", RuntimeWarning, stacklevel=2)
-
-    register_first = register_last = unregister = register
 
 
 class ClientMeta:
     """What a client knows about itself."""
 
     partition = "aws"
-    events = Events()
 
     def __init__(self, service_model, region_name, endpoint_url, config):
         self.service_model = service_model
         self.region_name, self.endpoint_url, self.config = region_name, endpoint_url, config
+        # Hooks, once somebody has asked for them; and what makes the client the real one's for those that only that one calls.
+        self.hooks, self.turn = None, None
+
+    @property
+    def events(self):
+        """Where hooks are registered."""
+        if self.hooks is None:
+            from botocore import _hooks
+
+            self.hooks = _hooks.Events(self)
+        return self.hooks
 
     @property
     def method_to_api_mapping(self):
@@ -126,7 +129,7 @@ class Request:
 
     def __init__(self, operation, params, config):
         self.method = operation.method
-        self.fields, self.body, self.length = [("x-millpond-document", "json")], b"", None
+        self.fields, self.body, self.length, self._start = [("x-millpond-document", "json")], b"", None, None
         query = [operation.query] if operation.query else []
         for name, value in params.items():
             member = operation.members[name]
@@ -145,10 +148,10 @@ class Request:
                 self.fields.append((place, _shapes.written(value, member.type)))
         self._check_sum(operation, config)
         self.target = self._path(operation, params)
-        self.is_same_twice = self._is_same_twice(operation, params)
+        self._operation, self._params = operation, params
+        self.weigh()
         if query:
             self.target += "?" + "&".join(query)
-        self._start = self.body.tell() if hasattr(self.body, "tell") else None
 
     @staticmethod
     def _path(operation, params):
@@ -157,12 +160,13 @@ class Request:
         bucket = "/" + quoted(params["Bucket"])
         return bucket if operation.resource == "bucket" else f"{bucket}/{quoted(params['Key'])}"
 
+    def weigh(self):
+        """Says of it as it is whether it does no harm to do it again where it may have been done."""
+        self.is_same_twice = self.method in ("GET", "HEAD") or self._is_same_twice(self._operation, self._params)
+
     def _is_same_twice(self, operation, params):
-        """Whether it does no harm to do it again where it may have been done."""
-        if self.method in ("GET", "HEAD"):
-            return True
-        names = [name for name, _ in self.fields]
-        if operation.name == "CopyObject" and unquoted(str(params.get("CopySource")).partition("?")[0]).lstrip("/") == unquoted(self.target[1:]):
+        names, path = [name for name, _ in self.fields], self.target.partition("?")[0]
+        if operation.name == "CopyObject" and unquoted(str(params.get("CopySource")).partition("?")[0]).lstrip("/") == unquoted(path[1:]):
             names = [name.replace(CONDITIONS_OF_SOURCE, "if-") for name in names]
         deleted = params.get("Delete", {}).get("Objects", ()) if operation.name == "DeleteObjects" else ()
         is_conditional = any(name.startswith(CONDITIONS) for name in names) or any(len(one.keys() - _NAMES) > 0 for one in deleted)
@@ -170,15 +174,18 @@ class Request:
 
     def _put_body(self, value, member):
         if member.type == "blob":
-            if isinstance(value, str):
-                value = value.encode()
-            self.body = value
-            if hasattr(value, "read"):
-                self._measure()
+            self.put_body(value)
         elif member.type == "text":
             self.body = value.encode()
         else:
             self.body = _shapes.document(value, member)
+
+    def put_body(self, value):
+        """Text, bytes or something to read from."""
+        self.body = value.encode() if isinstance(value, str) else value
+        if hasattr(value, "read"):
+            self._measure()
+        self._start = self.body.tell() if hasattr(self.body, "tell") else None
 
     def _measure(self):
         """How much a file-like object has; one that does not tell is read."""
@@ -220,13 +227,32 @@ class Request:
 class BaseClient:
     """What all clients have."""
 
-    # How its service says that something is not granted; by operation, how its pages are gone through; by name, what is waited for.
-    _denied, _pages, _waiters = "AccessDeniedException", {}, {}
+    # Its service in the names of events, and how that says that something is not granted; by operation, how its pages are gone through; by name,
+    # what is waited for.
+    service, _denied, _pages, _waiters = None, "AccessDeniedException", {}, {}
 
     def __init__(self, meta, exceptions):
         self.meta = meta
         self.exceptions = exceptions
         self._real = None
+        meta.turn = self._turn
+
+    @property
+    def _service_model(self):
+        # Programs that trace calls ask for it here.
+        return self.meta.service_model
+
+    def _turn(self):
+        """Has the real client made where a hook that only that one calls is registered, and not in each request."""
+        self._theirs("operation", "*")
+
+    def _make_api_call(self, operation_name, api_params):
+        """Does what all operations come to. Programs that trace calls put theirs in its place."""
+        if self.meta.hooks is None:
+            return self._call(operation_name, api_params)
+        from botocore import _hooks
+
+        return _hooks.called(self, operation_name, api_params)
 
     def __getattr__(self, name):
         """An operation that this client does not have: the real one's, if the function brings it."""
@@ -241,7 +267,8 @@ class BaseClient:
         if self._real is None:
             service = self.meta.service_model.service_name
             what = f"the {kind} {service}.{name}"
-            self._real = _real.client(what, service, region_name=self.meta.region_name, config=self.meta.config)
+            self._real = _real.client(what, service, self.meta.events, region_name=self.meta.region_name, config=self.meta.config)
+            self.meta.events.follow(self._real.meta.events)
         return self._real
 
     def __dir__(self):
@@ -514,7 +541,7 @@ def _transfer(name):
 class S3(BaseClient):
     """The client of S3: a method for each operation of `_s3`, and the managed transfers."""
 
-    _denied, _pages, _waiters = "AccessDenied", _s3.PAGES, _s3.WAITERS
+    service, _denied, _pages, _waiters = "s3", "AccessDenied", _s3.PAGES, _s3.WAITERS
 
     def generate_presigned_url(self, ClientMethod, Params=None, ExpiresIn=3600, HttpMethod=None):
         """A URL with which anybody may do this once the backend has signed it."""
@@ -523,9 +550,12 @@ class S3(BaseClient):
             from botocore.exceptions import UnknownClientMethodError
 
             raise UnknownClientMethodError(method_name=ClientMethod)
-        operation = operation_of(name)
-        params = self._prepared(operation, dict(Params or {}))
-        request = Request(operation, params, Config(request_checksum_calculation="when_required"))
+        operation, params = operation_of(name), dict(Params or {})
+        if self.meta.hooks is not None:
+            from botocore import _hooks
+
+            params = _hooks.Call(self, name, is_presign_request=True).parameters(params)
+        request = Request(operation, self._prepared(operation, params), Config(request_checksum_calculation="when_required"))
         fields = [field for field in request.fields if not field[0].startswith("x-millpond-")]
         fields.append(("x-millpond-presign", str(ExpiresIn)))
         return self._signed(name, (HttpMethod or request.method, request.target, fields)).decode()
@@ -578,37 +608,51 @@ class S3(BaseClient):
                 raise ParamValidationError(report="\n".join(errors))
         return params
 
-    def _make_api_call(self, operation_name, api_params):
+    def _call(self, operation_name, api_params, hooks=None):
         operation, params = operation_of(operation_name), dict(api_params)
         config = self.meta.config
+        if hooks:
+            params = hooks.parameters(params)
+        is_encoded = operation_name in _s3.ENCODED and "EncodingType" not in params
         if operation.streams and config.response_checksum_validation != "when_required":
             params.setdefault("ChecksumMode", "ENABLED")
         request = Request(operation, self._prepared(operation, params), config)
-        status, headers, body, attempts, exhausted = self._sent(operation, request)
-        answer = _answer(operation, status, headers, body)
-        answer["ResponseMetadata"] |= {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": attempts}
-        if operation.streams and status < 300:
-            answer["ResponseMetadata"] |= _checksum_of(headers)
-            answer["Body"]._raw_stream._again = _rest(request, headers, attempts_of(config), patience_of(config))
-        if "Error" in answer:
-            if exhausted:
+        instead = hooks.before(request) if hooks else None
+        if instead:
+            status, headers, answer = instead
+        else:
+            status, headers, body, attempts, exhausted = self._sent(operation, request, hooks)
+            answer = _answer(operation, status, headers, body)
+            answer["ResponseMetadata"] |= {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": attempts}
+            if operation.streams and status < 300:
+                answer["ResponseMetadata"] |= _checksum_of(headers)
+                answer["Body"]._raw_stream._again = _rest(request, headers, attempts_of(config), patience_of(config))
+            if "Error" in answer and exhausted:
                 answer["ResponseMetadata"]["MaxAttemptsReached"] = True
-            raise self.exceptions.from_code(answer["Error"].get("Code"))(answer, operation_name)
-        if operation_name in _s3.ENCODED and "EncodingType" not in api_params and answer.get("EncodingType") == "url":
-            _decode(answer, *_s3.ENCODED[operation_name])
+            if is_encoded and answer.get("EncodingType") == "url":
+                _decode(answer, *_s3.ENCODED[operation_name])
+        if hooks:
+            hooks.after(status, headers, answer)
+        if status >= 300:
+            raise self.exceptions.from_code(answer.get("Error", {}).get("Code"))(answer, operation_name)
         return answer
 
-    def _sent(self, operation, request):
+    def _sent(self, operation, request, hooks):
         """Status, header fields and body of the answer; how often it was tried again, and whether that was all it may be."""
         carrier, attempt, most, patience = backend(), 0, attempts_of(self.meta.config), patience_of(self.meta.config)
-        is_harmless, fields, is_doubtful = request.is_same_twice, request.fields, False
+        is_doubtful = False
         gone, is_done = _GONE.get(operation.name, (None, False))
         while True:
-            is_last = attempt + 1 >= most
+            is_last, sent = attempt + 1 >= most, hooks.attempted(request) if hooks else request
+            fields, is_harmless = sent.fields, sent.is_same_twice
+            if is_doubtful and operation.name == "CompleteMultipartUpload":
+                fields = [*fields, ("x-millpond-repeated", "1")]
             try:
-                reply = carrier.call("s3", request.method, request.target, fields, request.body, request.length, patience)
+                reply = carrier.call("s3", sent.method, sent.target, fields, sent.body, sent.length, patience)
                 headers, status = dict(reply.headers), reply.status
                 if operation.streams and status < 300:
+                    # As what is left of it would be asked for.
+                    request.target, request.fields = sent.target, fields
                     return status, headers, reply, attempt, False
                 body = reply.read()
                 reply.close()
@@ -628,8 +672,6 @@ class S3(BaseClient):
                 if failure.kind not in retried or is_last or not request.rewind():
                     raise self._failure(failure, operation.name) from failure
                 is_doubtful |= failure.kind in _DOUBTFUL_FAILURES
-            if is_doubtful and operation.name == "CompleteMultipartUpload":
-                fields = [*request.fields, ("x-millpond-repeated", "1")]
             pause(attempt)
             attempt += 1
 
@@ -650,7 +692,18 @@ def region_of(region_name, config):
     return region_name or config.region_name or os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or "us-east-1"
 
 
-def make_s3(region_name, endpoint_url, config):
+def made(kind, hooks, *what):
+    """A client of this kind, with the hooks of the session that it is of."""
+    if hooks is None:
+        return kind(*what)
+    from botocore import _hooks
+
+    client = _hooks.classes(hooks, kind)(*what)
+    client.meta.hooks = hooks.made(client.meta)
+    return client
+
+
+def make_s3(region_name, endpoint_url, config, hooks=None):
     """A client of S3."""
     # A function makes its client where its module is imported, once: what each request would have to load is to be there by then.
     import botocore._time
@@ -668,14 +721,15 @@ def make_s3(region_name, endpoint_url, config):
         request_checksum_calculation=os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported").lower(),
         response_checksum_validation=os.environ.get("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_supported").lower(),
     )
-    return S3(ClientMeta(_MODEL, region, endpoint_url, defaults.merge(config).merge(Config(region_name=region))), _EXCEPTIONS)
+    meta = ClientMeta(_MODEL, region, endpoint_url, defaults.merge(config).merge(Config(region_name=region)))
+    return made(S3, hooks, meta, _EXCEPTIONS)
 
 
-def make_lambda(region_name, endpoint_url, config):
+def make_lambda(region_name, endpoint_url, config, hooks=None):
     """A client of Lambda."""
     from botocore import _lambda
 
-    return _lambda.make(region_name, endpoint_url, config)
+    return _lambda.make(region_name, endpoint_url, config, hooks)
 
 
 # Makers of clients by service; what is not here is the real boto3's.

@@ -1,4 +1,4 @@
-"""Hooks of botocore's that programs register. None is called here, see `botocore.client.Events`."""
+"""Hooks of botocore's own that programs register."""
 
 from botocore import UNSIGNED
 
