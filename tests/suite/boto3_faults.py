@@ -787,6 +787,32 @@ def check_hooks_that_only_the_real_one_calls():
     assert "http_response.content" in str(raises(_real.Missing, s3.head_object, Bucket="b", Key="k"))
 
 
+def check_names_that_are_not_here():
+    """Those that a module here does not have are the real one's."""
+    import boto3.s3.transfer
+    import botocore.session
+
+    names = ((boto3.s3.transfer, "TransferManager"), (botocore.client, "ClientCreator"), (botocore.session, "SessionVarDict"))
+    names += ((exceptions, "_exception_from_packed_args"), (botocore.config, "OrderedDict"), (boto3, "utils"), (botocore, "awsrequest"))
+    for module, name in names:
+        error = None
+        try:
+            getattr(module, name)
+        except AttributeError as failed:
+            error = failed
+        assert "add boto3 to the function's requirements" in str(error), (module, name, error)
+    sys.path.append(sys.argv[1])
+    try:
+        boto3.resource("dynamodb", region_name="us-east-1")
+        for module, name in (*names, (boto3, "dynamodb")):
+            assert getattr(module, name), (module, name)
+        assert boto3.dynamodb.conditions.Key("a").eq(1)
+        for module in (boto3, botocore, botocore.client):
+            assert not hasattr(module, "no_such_name") and not hasattr(module, "__no_such__")
+    finally:
+        sys.path.remove(sys.argv[1])
+
+
 def check_tracers_find_where_requests_are_made():
     from botocore.endpoint import Endpoint
 

@@ -40,14 +40,9 @@ def resource(*args, **kwargs):
     return _get_default_session().resource(*args, **kwargs)
 
 
-def __getattr__(name):
-    """Modules that the real one has imported by itself."""
-    if name in ("exceptions", "resources", "s3"):
-        import importlib
-
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-
-
 # What it is made of may ask for this module's names.
+from botocore import part_of  # noqa: E402
+
 from boto3.session import Session  # noqa: E402
+
+__getattr__ = part_of(__name__)

@@ -1,5 +1,6 @@
 """The exceptions of boto3 itself, with its texts."""
 
+from botocore import rest_of
 from botocore.exceptions import DataNotFoundError
 
 
@@ -74,3 +75,6 @@ class PythonDeprecationWarning(Warning):
 
 class InvalidCrtTransferConfigError(Boto3Error):
     pass
+
+
+__getattr__ = rest_of(__name__)

@@ -2,6 +2,7 @@
 
 import os
 
+from botocore import rest_of
 from botocore.client import SERVICES
 from botocore.config import Config  # noqa: F401
 
@@ -97,3 +98,6 @@ class Session:
         from botocore import _absent
 
         return _absent.resource(service_name, **options)
+
+
+__getattr__ = rest_of(__name__)

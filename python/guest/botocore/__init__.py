@@ -23,13 +23,39 @@ class UNSIGNED:
 UNSIGNED = UNSIGNED()
 
 
-def __getattr__(name):
-    """Modules that the real one has imported by itself."""
-    if name in ("endpoint", "errorfactory", "handlers", "paginate", "response", "session", "waiter"):
+def rest_of(module):
+    """`__getattr__` of a module here: what it does not have is the real one's, if the function brings it."""
+
+    def found(name):
+        if name.startswith("__"):
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
+        from botocore import _real
+
+        return _real.rest_of(module, name)
+
+    return found
+
+
+def part_of(package):
+    """`__getattr__` of a package here: a module of it, or what the real one has there, if the function brings it."""
+
+    def found(name):
+        if name.startswith("__"):
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
         import importlib
 
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        module = f"{package}.{name}"
+        try:
+            return importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+        return rest_of(package)(name)
+
+    return found
+
+
+__getattr__ = part_of(__name__)
 
 
 class _Finder:

@@ -84,7 +84,7 @@ def _imported(name):
 
 def _share(theirs):
     for name, other in list(vars(theirs).items()):
-        mine = getattr(exceptions, name, None)
+        mine = vars(exceptions).get(name)
         if isinstance(mine, type) and isinstance(other, type) and issubclass(mine, Exception):
             # Where the orders of bases contradict each other, a common base must do.
             with contextlib.suppress(TypeError):

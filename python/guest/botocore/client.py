@@ -6,7 +6,7 @@ What an interpreter may not have loaded yet, as `json` and `re`, is imported whe
 import os
 import time
 
-from botocore import _s3, _shapes
+from botocore import _s3, _shapes, rest_of
 from botocore._names import ARN, BUCKET, is_arn, is_bucket, quoted, quoted_value, snake, unquoted
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
@@ -734,3 +734,6 @@ def make_lambda(region_name, endpoint_url, config, hooks=None):
 
 # Makers of clients by service; what is not here is the real boto3's.
 SERVICES = {"s3": make_s3, "lambda": make_lambda}
+
+
+__getattr__ = rest_of(__name__)

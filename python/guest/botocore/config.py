@@ -1,5 +1,7 @@
 """`Config`: all of botocore's options. Those that are about connections and signatures are the backend's matter, and heard politely."""
 
+from botocore import rest_of
+
 
 class Config:
     """Options of a client."""
@@ -58,3 +60,6 @@ def _check(given):
             )
         elif value < least[name]:
             raise exceptions.InvalidMaxRetryAttemptsError(provided_max_attempts=value, min_value=least[name])
+
+
+__getattr__ = rest_of(__name__)

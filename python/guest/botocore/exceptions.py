@@ -1,5 +1,7 @@
 """The exceptions of botocore that programs catch, with its texts."""
 
+from botocore import rest_of
+
 
 def _made(kind, values):
     return kind(**values)
@@ -194,4 +196,4 @@ def __getattr__(name):
         if name in names.split():
             made = type(name, (globals().get(base) or __getattr__(base),), {"__module__": __name__})
             return globals().setdefault(name, made)
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return rest_of(__name__)(name)

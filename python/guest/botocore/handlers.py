@@ -1,6 +1,6 @@
 """Hooks of botocore's own that programs register."""
 
-from botocore import UNSIGNED
+from botocore import UNSIGNED, rest_of
 
 
 def disable_signing(**_kwargs):
@@ -8,7 +8,4 @@ def disable_signing(**_kwargs):
     return UNSIGNED
 
 
-def __getattr__(name):
-    from botocore import _real
-
-    return _real.rest_of(__name__, name)
+__getattr__ = rest_of(__name__)

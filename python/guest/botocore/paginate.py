@@ -2,6 +2,8 @@
 
 import json
 
+from botocore import rest_of
+
 
 class Paginator:
     """Makes pages of one method's answers. `tokens` are where a page begins, `next_tokens` where the next one would."""
@@ -131,3 +133,6 @@ class PageIterator:
                 yield from found
             else:
                 yield found
+
+
+__getattr__ = rest_of(__name__)

@@ -2,6 +2,8 @@
 
 from io import BytesIO, IOBase
 
+from botocore import rest_of
+
 
 class Raw(IOBase):
     """What a `StreamingBody` reads from: the body of a backend's reply. Its failures go by botocore's names. If the backend is lost on the way, the rest
@@ -154,3 +156,6 @@ class StreamingBody(IOBase):
     def close(self):
         """Gives up what has not come yet."""
         self._raw_stream.close()
+
+
+__getattr__ = rest_of(__name__)

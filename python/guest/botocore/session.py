@@ -2,6 +2,8 @@
 
 from boto3.session import Session as _Session
 
+from botocore import rest_of
+
 
 class Session(_Session):
     """Where clients come from."""
@@ -37,3 +39,6 @@ class Session(_Session):
 def get_session(env_vars=None):
     """A session."""
     return Session()
+
+
+__getattr__ = rest_of(__name__)

@@ -2,6 +2,7 @@
 
 import time
 
+from botocore import rest_of
 from botocore.exceptions import ClientError, WaiterError
 
 
@@ -40,3 +41,6 @@ class Waiter:
                 reason = f"Max attempts exceeded. {accepted}" if accepted else "Max attempts exceeded"
                 raise WaiterError(name=self.name, reason=reason, last_response=answer)
             time.sleep(delay)
+
+
+__getattr__ = rest_of(__name__)

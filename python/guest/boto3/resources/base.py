@@ -3,6 +3,7 @@
 A resource is known by its identifiers; what else is known of it is `meta.data`, loaded when first asked for and forgotten with each action.
 """
 
+from botocore import rest_of
 from botocore._names import snake
 from botocore.client import operation_of
 
@@ -241,3 +242,6 @@ class _Manager:
         if name not in ("all", "filter", "limit", "page_size", "pages", "delete"):
             raise AttributeError(f"'{self.title}CollectionManager' object has no attribute '{name}'")
         return getattr(Collection(self._parent, self), name)
+
+
+__getattr__ = rest_of(__name__)

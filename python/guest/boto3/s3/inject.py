@@ -1,5 +1,7 @@
 """The transfers that clients have as methods."""
 
+from botocore import rest_of
+
 from boto3.s3 import transfer
 from boto3.s3.transfer import S3Transfer, TransferConfig
 
@@ -28,3 +30,6 @@ def download_fileobj(client, Bucket, Key, Fileobj, ExtraArgs=None, Callback=None
 
 def copy(client, CopySource, Bucket, Key, ExtraArgs=None, Callback=None, SourceClient=None, Config=None):
     transfer.copy(client, CopySource, Bucket, Key, ExtraArgs, Callback, SourceClient, Config or TransferConfig())
+
+
+__getattr__ = rest_of(__name__)

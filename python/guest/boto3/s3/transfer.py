@@ -4,6 +4,7 @@ import math
 import os
 import threading
 
+from botocore import rest_of
 from botocore.exceptions import BotoCoreError, ClientError
 
 from boto3.exceptions import RetriesExceededError, S3UploadFailedError
@@ -417,3 +418,6 @@ def _copy_tags(client, source_client, copy_source, target, extra):
         return
     if tags:
         client.put_object_tagging(**target, Tagging={"TagSet": tags}, **options)
+
+
+__getattr__ = rest_of(__name__)
