@@ -222,12 +222,10 @@ impl Loaded {
         let plan = Plan::new(&module).map_err(|refusal| damaged(refusal.to_string()))?;
         let (functions, start) = command(&plan).map_err(damaged)?;
         let symbols = plan.functions.len() + plan.entries;
-        let object =
-            Object::load(file, parts.at as u64, parts.object, symbols, &pool.codes).map_err(|error| {
-                match error {
-                    ObjectError::Host(reason) => PrepareError::Compiler(reason),
-                    other => damaged(other.to_string()),
-                }
+        let object = Object::load(file, parts.at as u64, parts.object, symbols, pool.arena.as_ref())
+            .map_err(|error| match error {
+                ObjectError::Host(reason) => PrepareError::Compiler(reason),
+                other => damaged(other.to_string()),
             })?;
         let structure = structure(&plan);
         let image = Image::new(plan, object, outside, parts.sets_tables)

@@ -4,6 +4,7 @@
 //! It maps the object with a loader of its own, makes instances, and runs them on fibers, whose thread a signal interrupts wherever it
 //! is, so that neither loops nor calls contain a check of whose turn it is.
 
+pub mod arena;
 mod guest;
 mod image;
 mod instance;

@@ -36,14 +36,8 @@ impl Program {
         let failed = |error: io::Error| PrepareError::Compiler(error.to_string());
         let mut file = tempfile::tempfile().map_err(failed)?;
         file.write_all(&code).map_err(failed)?;
-        let object = Object::load(
-            &file,
-            0,
-            &code,
-            plan.functions.len() + plan.entries,
-            &Arc::default(),
-        )
-        .map_err(|error| PrepareError::Artefact(error.to_string()))?;
+        let object = Object::load(&file, 0, &code, plan.functions.len() + plan.entries, None)
+            .map_err(|error| PrepareError::Artefact(error.to_string()))?;
         let image = Image::new(plan, object, compiler.outside(), true)
             .map_err(|error| PrepareError::Unsupported(error.to_string()))?;
         Ok(Self(Arc::new(image)))

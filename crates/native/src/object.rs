@@ -5,12 +5,12 @@
 //! takes from elsewhere, no functions that run when it is loaded or that choose others (IFUNC), no thread-local storage, no relocations but
 //! those by the address that it is loaded at, and nothing that is both writable and executable. In the end nothing of it is writable.
 
+use crate::arena::{Arena, SLOT, Slot};
 use object::{
     LittleEndian as Le,
     elf::{self, ProgramHeader64},
     read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _},
 };
-use parking_lot::Mutex;
 use rustix::{
     fd::AsFd,
     mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap},
@@ -41,58 +41,16 @@ impl From<object::read::Error> for ObjectError {
 /// Address space that an object may have.
 const MOST: u64 = 2 << 30;
 
-/// Objects of no more than this are copied: to map the file's pages, and to write to some of them, takes longer.
-const SMALL: u64 = 64 << 10;
-
-/// Mappings of copied objects that are no more, for others: their pages are there, which costs more than all else that such an object needs.
-#[derive(Debug, Default)]
-pub struct Vacated(Mutex<Vec<Mapping>>);
-
-impl Vacated {
-    /// Who takes one leaves one soon.
-    const KEPT: usize = 16;
-    /// Elsewhere the kernel sees to it that a processor does not run what it remembers of a page, and only for pages that are new.
-    const WORKS: bool = cfg!(target_arch = "x86_64");
-
-    /// One of this size that is all zeros and may be written to.
-    fn take(&self, size: usize) -> Option<Mapping> {
-        let mut kept = self.0.lock();
-        let found = kept.iter().rposition(|mapping| mapping.size == size)?;
-        Some(kept.remove(found))
-    }
-
-    fn put(&self, mapping: Mapping) {
-        if !Self::WORKS {
-            return;
-        }
-        // SAFETY: nobody runs or reads what is in it any more.
-        let is_clear = unsafe {
-            mprotect(
-                mapping.base,
-                mapping.size,
-                MprotectFlags::READ | MprotectFlags::WRITE,
-            )
-            .map(|()| ptr::write_bytes(mapping.base.cast::<u8>(), 0, mapping.size))
-            .is_ok()
-        };
-        if is_clear {
-            let mut kept = self.0.lock();
-            let oldest = (kept.len() >= Self::KEPT).then(|| kept.remove(0));
-            kept.push(mapping);
-            drop(kept);
-            drop(oldest);
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Mapping {
     base: *mut c_void,
     size: usize,
 }
 
-// SAFETY: memory that belongs to this value alone.
+// SAFETY: memory that belongs to this value alone, and that nobody writes to once an object is loaded.
 unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(size: usize, rights: ProtFlags, flags: MapFlags) -> Result<Self, ObjectError> {
@@ -103,127 +61,9 @@ impl Mapping {
             size,
         })
     }
-}
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this value's own. Whoever runs code in it has an `Arc` of its object.
-        let _ = unsafe { munmap(self.base, self.size) };
-    }
-}
-
-/// Bytes of a page of the host's.
-fn page_size() -> u64 {
-    param::page_size() as u64
-}
-
-/// Compiled code in this process.
-#[derive(Debug)]
-pub struct Object {
-    /// Gone once the object is.
-    mapping: Option<Mapping>,
-    base: *mut c_void,
-    size: usize,
-    /// Where its mapping goes that was copied.
-    vacated: Option<Arc<Vacated>>,
-    text: Vec<Range<usize>>,
-    /// Addresses: the functions that are referred to, by place, then the entries.
-    pub(crate) symbols: Vec<usize>,
-}
-
-// SAFETY: memory that nobody writes to once it is loaded.
-unsafe impl Send for Object {}
-// SAFETY: as above.
-unsafe impl Sync for Object {}
-
-impl Drop for Object {
-    fn drop(&mut self) {
-        if let (Some(mapping), Some(vacated)) = (self.mapping.take(), &self.vacated) {
-            vacated.put(mapping);
-        }
-    }
-}
-
-fn refused<T>(what: impl Into<String>) -> Result<T, ObjectError> {
-    Err(ObjectError::Refused(what.into()))
-}
-
-fn host(error: rustix::io::Errno) -> ObjectError {
-    ObjectError::Host(error.to_string())
-}
-
-/// What is known of an object before it is mapped.
-struct Checked<'d> {
-    loads: Vec<&'d ProgramHeader64<Le>>,
-    /// From the first byte of the first segment to the last of the last.
-    size: u64,
-    /// Where the addresses are (`@millpond`).
-    image: u64,
-    /// `(where, value)`
-    relative: Vec<(u64, u64)>,
-}
-
-impl Object {
-    /// Maps an object that begins at an offset of a file, whose bytes from there on these are. It has so many symbols.
-    pub fn load(
-        file: impl AsFd,
-        offset: u64,
-        bytes: &[u8],
-        symbols: usize,
-        vacated: &Arc<Vacated>,
-    ) -> Result<Self, ObjectError> {
-        let checked = check(bytes, symbols)?;
-        let size =
-            usize::try_from(checked.size).map_err(|_| ObjectError::Refused("too large a segment".into()))?;
-        let is_small = checked.size <= SMALL;
-        let mapping = match is_small.then(|| vacated.take(size)).flatten() {
-            Some(mapping) => mapping,
-            None if is_small => Mapping::new(size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE)?,
-            None => Mapping::new(size, ProtFlags::empty(), MapFlags::NORESERVE)?,
-        };
-        let mut object = Self {
-            base: mapping.base,
-            mapping: Some(mapping),
-            size,
-            vacated: is_small.then(|| vacated.clone()),
-            text: Vec::new(),
-            symbols: Vec::new(),
-        };
-        for header in &checked.loads {
-            if is_small {
-                object.copy(bytes, header);
-            } else {
-                object.map(&file, offset, header)?;
-            }
-            if is_executable(header) {
-                let begin = object.base.addr() + header.p_vaddr(Le) as usize;
-                object.text.push(begin..begin + header.p_memsz(Le) as usize);
-            }
-        }
-        object.relocate(&checked, symbols)?;
-        if is_small {
-            object.close_copy()?;
-        } else {
-            object.close(&checked)?;
-        }
-        Ok(object)
-    }
-
-    fn copy(&mut self, bytes: &[u8], header: &ProgramHeader64<Le>) {
-        let to = self.base.wrapping_byte_add(header.p_vaddr(Le) as usize);
-        let from = bytes.get(header.p_offset(Le) as usize..);
-        let from = from.and_then(|from| from.get(..header.p_filesz(Le) as usize));
-        let from = from.unwrap_or_default();
-        // SAFETY: within the mapping that was reserved, and no larger than its segment, as `check` has seen; nobody has a reference to it.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.cast(), from.len()) };
-    }
-
-    fn map(
-        &mut self,
-        file: &impl AsFd,
-        offset: u64,
-        header: &ProgramHeader64<Le>,
-    ) -> Result<(), ObjectError> {
+    /// Maps a segment of a file.
+    fn map(&self, file: &impl AsFd, offset: u64, header: &ProgramHeader64<Le>) -> Result<(), ObjectError> {
         let address = header.p_vaddr(Le);
         let page = address & !(page_size() - 1);
         let begin = self.base.wrapping_byte_add(page as usize);
@@ -274,49 +114,7 @@ impl Object {
         Ok(())
     }
 
-    fn relocate(&mut self, checked: &Checked<'_>, symbols: usize) -> Result<(), ObjectError> {
-        let base = self.base.addr() as u64;
-        for (at, value) in &checked.relative {
-            // SAFETY: eight bytes of a segment that is not executable, as `check` has seen.
-            unsafe {
-                let place = self.base.wrapping_byte_add(*at as usize).cast::<u64>();
-                place.write_unaligned(base.wrapping_add(*value));
-            }
-        }
-        let image = self.base.wrapping_byte_add(checked.image as usize);
-        // SAFETY: so many symbols and the library are in the image, as `check` has seen; all of it is mapped and readable.
-        let offsets = unsafe { std::slice::from_raw_parts(image.cast::<i32>().cast_const(), symbols + 1) };
-        let mut addresses = offsets
-            .iter()
-            .map(|offset| image.addr().wrapping_add_signed(*offset as isize));
-        let library = addresses.next().unwrap_or_default();
-        let symbols: Vec<usize> = addresses.collect();
-        if let Some(outside) = symbols.iter().find(|symbol| !self.is_text(**symbol)) {
-            return Err(ObjectError::Damaged(format!(
-                "a function at {outside:#x}, outside of its code"
-            )));
-        }
-        self.symbols = symbols;
-        self.fill_in(checked, library)
-    }
-
-    /// The library functions that LLVM makes calls of by itself.
-    fn fill_in(&self, checked: &Checked<'_>, library: usize) -> Result<(), ObjectError> {
-        let functions: [usize; 3] = [
-            libc::memcpy as *const () as usize,
-            libc::memmove as *const () as usize,
-            libc::memset as *const () as usize,
-        ];
-        let at = library.wrapping_sub(self.base.addr()) as u64;
-        if !is_writable(&checked.loads, at, size_of_val(&functions) as u64) {
-            return Err(ObjectError::Damaged("its library is not among its data".into()));
-        }
-        let place = self.base.wrapping_byte_add(at as usize).cast::<[usize; 3]>();
-        // SAFETY: within data that is mapped and writable yet.
-        unsafe { place.write_unaligned(functions) };
-        Ok(())
-    }
-
+    /// Has nothing of it writable any more.
     fn close(&self, checked: &Checked<'_>) -> Result<(), ObjectError> {
         for header in &checked.loads {
             if header.p_flags(Le) & elf::PF_X == 0 {
@@ -329,19 +127,190 @@ impl Object {
         }
         Ok(())
     }
+}
 
-    /// The same of one that was copied, by one call: where a part has rights of its own, the kernel divides the mapping and joins it again. So its
-    /// constants can be executed, too. Who chooses them chooses the code beside them.
-    fn close_copy(&self) -> Result<(), ObjectError> {
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value's own. Whoever runs code in it has an `Arc` of its object.
+        let _ = unsafe { munmap(self.base, self.size) };
+    }
+}
+
+/// Bytes of a page of the host's.
+fn page_size() -> u64 {
+    param::page_size() as u64
+}
+
+/// Compiled code in this process.
+#[derive(Debug)]
+pub struct Object {
+    /// Where it is: in an arena,
+    _slot: Option<Slot>,
+    /// or in a mapping of its own.
+    _mapping: Option<Mapping>,
+    /// Addresses: the functions that are referred to, by place, then the entries.
+    pub(crate) symbols: Vec<usize>,
+}
+
+fn refused<T>(what: impl Into<String>) -> Result<T, ObjectError> {
+    Err(ObjectError::Refused(what.into()))
+}
+
+fn host(error: rustix::io::Errno) -> ObjectError {
+    ObjectError::Host(error.to_string())
+}
+
+/// What is known of an object before it is mapped.
+struct Checked<'d> {
+    loads: Vec<&'d ProgramHeader64<Le>>,
+    /// From the first byte of the first segment to the last of the last.
+    size: u64,
+    /// Where the addresses are (`@millpond`).
+    image: u64,
+    /// `(where, value)`
+    relative: Vec<(u64, u64)>,
+}
+
+impl Object {
+    /// Loads an object that begins at an offset of a file, whose bytes from there on these are. It has so many symbols. A small one is copied, to
+    /// the arena if there is room: to map the file's pages, and to write to some of them, takes longer.
+    pub fn load(
+        file: impl AsFd,
+        offset: u64,
+        bytes: &[u8],
+        symbols: usize,
+        arena: Option<&Arc<Arena>>,
+    ) -> Result<Self, ObjectError> {
+        let checked = check(bytes, symbols)?;
+        let size =
+            usize::try_from(checked.size).map_err(|_| ObjectError::Refused("too large a segment".into()))?;
+        if size > SLOT {
+            return Self::map_whole(&file, offset, &checked, size, symbols);
+        }
+        let mut image = vec![0_u8; size];
+        for header in &checked.loads {
+            copy(&mut image, bytes, header);
+        }
+        let memory = image.as_mut_ptr().cast();
+        if let Some(mut slot) = arena.and_then(|arena| arena.take(size)) {
+            let base = slot.base();
+            let symbols = relocate(memory, base, &checked, symbols)?;
+            slot.write(&image).map_err(host)?;
+            return Ok(Self {
+                symbols,
+                _slot: Some(slot),
+                _mapping: None,
+            });
+        }
+        let mapping = Mapping::new(size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE)?;
+        let base = mapping.base;
+        let symbols = relocate(memory, base, &checked, symbols)?;
+        // One call: where a part has rights of its own, the kernel divides the mapping. So, as in an arena, constants can be executed, too. Who
+        // chooses them chooses the code beside them.
         let rights = MprotectFlags::READ | MprotectFlags::EXEC;
-        // SAFETY: this object's own pages; nobody has a reference to them.
-        unsafe { mprotect(self.base, self.size, rights).map_err(host) }
+        // SAFETY: as many bytes, of a mapping that nobody has a reference to.
+        unsafe {
+            ptr::copy_nonoverlapping(image.as_ptr(), base.cast(), size);
+            mprotect(base, size, rights).map_err(host)?;
+        }
+        Ok(Self {
+            symbols,
+            _slot: None,
+            _mapping: Some(mapping),
+        })
     }
 
-    /// Whether this is the address of an instruction.
-    pub(crate) fn is_text(&self, address: usize) -> bool {
-        self.text.iter().any(|text| text.contains(&address))
+    /// The same of a large one, in place of copying it.
+    fn map_whole(
+        file: &impl AsFd,
+        offset: u64,
+        checked: &Checked<'_>,
+        size: usize,
+        symbols: usize,
+    ) -> Result<Self, ObjectError> {
+        let mapping = Mapping::new(size, ProtFlags::empty(), MapFlags::NORESERVE)?;
+        let base = mapping.base;
+        for header in &checked.loads {
+            mapping.map(file, offset, header)?;
+        }
+        let symbols = relocate(base, base, checked, symbols)?;
+        mapping.close(checked)?;
+        Ok(Self {
+            symbols,
+            _slot: None,
+            _mapping: Some(mapping),
+        })
     }
+}
+
+/// Copies a segment to where it belongs in an object's image.
+fn copy(image: &mut [u8], bytes: &[u8], header: &ProgramHeader64<Le>) {
+    let length = header.p_filesz(Le) as usize;
+    let from = bytes
+        .get(header.p_offset(Le) as usize..)
+        .and_then(|from| from.get(..length));
+    let to = image
+        .get_mut(header.p_vaddr(Le) as usize..)
+        .and_then(|to| to.get_mut(..length));
+    if let (Some(from), Some(to)) = (from, to) {
+        to.copy_from_slice(from);
+    }
+}
+
+/// Fills in, in `memory`, what depends on where an object will be. Returns its symbols' addresses there.
+fn relocate(
+    memory: *mut c_void,
+    base: *mut c_void,
+    checked: &Checked<'_>,
+    symbols: usize,
+) -> Result<Vec<usize>, ObjectError> {
+    let executable = checked.loads.iter().filter(|header| is_executable(header));
+    let text: Vec<Range<usize>> = executable
+        .map(|header| {
+            let begin = base.addr() + header.p_vaddr(Le) as usize;
+            begin..begin + header.p_memsz(Le) as usize
+        })
+        .collect();
+    for (at, value) in &checked.relative {
+        // SAFETY: eight bytes of a segment that is not executable, as `check` has seen.
+        unsafe {
+            let place = memory.wrapping_byte_add(*at as usize).cast::<u64>();
+            place.write_unaligned((base.addr() as u64).wrapping_add(*value));
+        }
+    }
+    let image = memory.wrapping_byte_add(checked.image as usize).cast::<i32>();
+    let address = base.addr() + checked.image as usize;
+    // SAFETY: so many symbols and the library are in the image, as `check` has seen; all of it is mapped and readable.
+    let offsets = (0..=symbols).map(|number| unsafe { image.wrapping_add(number).read_unaligned() });
+    let mut addresses = offsets.map(|offset| address.wrapping_add_signed(offset as isize));
+    let library = addresses.next().unwrap_or_default();
+    let symbols: Vec<usize> = addresses.collect();
+    if let Some(outside) = symbols
+        .iter()
+        .find(|symbol| !text.iter().any(|text| text.contains(symbol)))
+    {
+        return Err(ObjectError::Damaged(format!(
+            "a function at {outside:#x}, outside of its code"
+        )));
+    }
+    fill_in(memory, library.wrapping_sub(base.addr()) as u64, checked)?;
+    Ok(symbols)
+}
+
+/// The library functions that LLVM makes calls of by itself.
+fn fill_in(memory: *mut c_void, at: u64, checked: &Checked<'_>) -> Result<(), ObjectError> {
+    let functions: [usize; 3] = [
+        libc::memcpy as *const () as usize,
+        libc::memmove as *const () as usize,
+        libc::memset as *const () as usize,
+    ];
+    if !is_writable(&checked.loads, at, size_of_val(&functions) as u64) {
+        return Err(ObjectError::Damaged("its library is not among its data".into()));
+    }
+    let place = memory.wrapping_byte_add(at as usize).cast::<[usize; 3]>();
+    // SAFETY: within data that is mapped and writable yet.
+    unsafe { place.write_unaligned(functions) };
+    Ok(())
 }
 
 fn is_executable(header: &ProgramHeader64<Le>) -> bool {
@@ -490,52 +459,4 @@ fn check_relocations(
         }
     }
     Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mapping(pages: usize) -> Mapping {
-        let size = pages * page_size() as usize;
-        let mapping = Mapping::new(size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE).unwrap();
-        // SAFETY: this mapping's own bytes.
-        unsafe { ptr::write_bytes(mapping.base.cast::<u8>(), 0xc3, size) };
-        let all = MprotectFlags::READ | MprotectFlags::EXEC;
-        // SAFETY: as above.
-        unsafe { mprotect(mapping.base, size, all).unwrap() };
-        mapping
-    }
-
-    #[test]
-    fn what_is_vacated_is_clear_and_goes_to_one_of_its_size() {
-        if !Vacated::WORKS {
-            return;
-        }
-        let vacated = Vacated::default();
-        let (one, two) = (mapping(1), mapping(2));
-        let (size, place) = (one.size, one.base);
-        vacated.put(one);
-        vacated.put(two);
-        assert!(vacated.take(3 * size).is_none());
-        let taken = vacated.take(size).unwrap();
-        assert_eq!(taken.base, place);
-        // SAFETY: mapped, and readable and writable again, or this test ends here.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(taken.base.cast::<u8>(), size) };
-        assert!(bytes.iter().all(|byte| *byte == 0));
-        bytes.fill(1);
-        assert!(vacated.take(size).is_none());
-    }
-
-    #[test]
-    fn no_more_are_kept_than_are_of_use() {
-        if !Vacated::WORKS {
-            return;
-        }
-        let vacated = Vacated::default();
-        (0..3 * Vacated::KEPT).for_each(|_| vacated.put(mapping(1)));
-        let size = page_size() as usize;
-        let kept: Vec<Mapping> = std::iter::from_fn(|| vacated.take(size)).collect();
-        assert_eq!(kept.len(), Vacated::KEPT);
-    }
 }

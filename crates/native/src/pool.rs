@@ -1,9 +1,9 @@
 //! What all sandboxes of an engine share: the places, the guests between two requests, and the threads that run them.
 
 use crate::{
+    arena::Arena,
     guest::{Guest, Vacant},
     layout::Outside,
-    object::Vacated,
 };
 use contract::CoreId;
 use fiber::{Stack, Thread};
@@ -59,8 +59,8 @@ pub struct Pool {
     pub(crate) places: Arc<Places>,
     pub(crate) idle: Idle<Box<Guest>>,
     vacant: Mutex<Vec<Vacant>>,
-    /// Where code was that nobody asks for any more.
-    pub(crate) codes: Arc<Vacated>,
+    /// Where small code lies.
+    pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) guards: Arc<Guards>,
     /// None where the kernel cannot tell which pages were written.
     pub(crate) pages: Option<Pages>,
@@ -119,7 +119,7 @@ impl Pool {
             places,
             idle: Idle::new(threads),
             vacant: Mutex::default(),
-            codes: Arc::default(),
+            arena: Arena::new(),
             guards: Arc::new(Guards::new(fresh::most(threads))),
             pages: Pages::open(),
             keep_resident,

@@ -1,9 +1,12 @@
 //! What the loader takes of objects, and what not.
 
 use crate::{Target, Toolchain, toolchain};
-use native::object::{Object, ObjectError};
+use native::{
+    arena::Arena,
+    object::{Object, ObjectError},
+};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use std::{fs, io::Write as _, path::Path, process::Command, sync::Arc};
+use std::{fs, io::Write as _, path::Path, process::Command};
 
 /// What every object has: an image of no function but the library.
 const IMAGE: &str = r#"
@@ -39,10 +42,19 @@ fn object(toolchain: &Toolchain, source: &str, more: &[&str]) -> Vec<u8> {
     fs::read(out).unwrap()
 }
 
-fn load(bytes: &[u8]) -> Result<Object, ObjectError> {
+/// In an arena, and without one.
+fn load(bytes: &[u8]) -> Result<[Object; 2], ObjectError> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
-    Object::load(&file, 0, bytes, 0, &Arc::default())
+    let load = |arena| Object::load(&file, 0, bytes, 0, arena);
+    match (load(Arena::new().as_ref()), load(None)) {
+        (Ok(one), Ok(other)) => Ok([one, other]),
+        (Err(one), Err(other)) => {
+            assert_eq!(one.to_string(), other.to_string());
+            Err(one)
+        }
+        (one, other) => panic!("{one:?} in an arena, {other:?} without one"),
+    }
 }
 
 #[test]
