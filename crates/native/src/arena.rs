@@ -74,10 +74,9 @@ impl Arena {
             return None;
         }
         let mut slots = self.slots.lock();
-        let number = slots.warm.pop().or_else(|| slots.cold.pop()).or_else(|| {
-            slots.seen += usize::from(slots.seen < SLOTS);
-            slots.seen.checked_sub(1).filter(|number| *number < SLOTS)
-        })?;
+        let free = slots.warm.pop().or_else(|| slots.cold.pop());
+        let number = free.or_else(|| (slots.seen < SLOTS).then_some(slots.seen))?;
+        slots.seen = slots.seen.max(number + 1);
         Some(Slot {
             arena: self.clone(),
             number,
@@ -155,6 +154,7 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn content(slot: &Slot) -> Vec<u8> {
         // SAFETY: mapped and readable, and nobody writes to it while this test has the slot.
@@ -209,8 +209,10 @@ mod tests {
     #[test]
     fn there_are_no_more_than_there_is_room_for() {
         let Some(arena) = Arena::new() else { return };
-        let all: Vec<Slot> = std::iter::from_fn(|| arena.take(1)).collect();
+        let all: Vec<Slot> = std::iter::from_fn(|| arena.take(1)).take(SLOTS + 1).collect();
         assert_eq!(all.len(), SLOTS);
+        let places: BTreeSet<usize> = all.iter().map(|slot| slot.base().addr()).collect();
+        assert_eq!(places.len(), SLOTS);
         drop(all);
         assert!(arena.take(1).is_some());
     }

@@ -24,14 +24,16 @@ _RESOURCES = "creating-resource-class"
 _OURS = ("s3", "lambda")
 # Fields of a request that are the connection's, or the signature's.
 _DROPPED = ("host", "content-length", "transfer-encoding", "expect", "connection", "authorization", "accept-encoding", "user-agent")
-_FIRST, _MIDDLE, _LAST = range(3)
+# In the order in which those of one pattern are called.
+_VERBS = ("register_first", "register", "register_last")
 
 
 class Hook:
     """One function at one event, or all that its pattern matches."""
 
-    def __init__(self, event_name, handler, unique_id, section):
-        self.parts, self.handler, self.unique_id, self.section = event_name.split("."), handler, unique_id, section
+    def __init__(self, event_name, handler, unique_id, uses_count, section):
+        self.event_name, self.parts, self.handler = event_name, event_name.split("."), handler
+        self.unique_id, self.uses_count, self.section = unique_id, uses_count, section
 
     def rank(self, parts):
         """Where it stands among those of this event, greatest first: longer patterns are called before their beginnings, `*` before a name. `None` if it
@@ -52,7 +54,7 @@ class Events:
     def __init__(self, meta=None):
         self._meta = meta
         self._services = [name for name in _OURS if meta is None or name == meta.service_model.service_id.hyphenize()]
-        self._hooks, self._followers, self._said = [], [], []
+        self._hooks, self._followers, self._others = [], [], []
         self.is_beyond = False
 
     def register(self, event_name, handler, unique_id=None, unique_id_uses_count=False):
@@ -69,8 +71,7 @@ class Events:
 
     def _register(self, verb, event_name, handler, unique_id, uses_count):
         _check(handler)
-        section = {"register_first": _FIRST, "register": _MIDDLE, "register_last": _LAST}[verb]
-        hook = Hook(event_name, handler, unique_id, section)
+        hook = Hook(event_name, handler, unique_id, uses_count, _VERBS.index(verb))
         is_beyond = hook.is_beyond(self._services)
         if is_beyond and not _real.is_there():
             raise _real.Missing(what=f"the event hook {event_name}")
@@ -85,23 +86,28 @@ class Events:
 
     def unregister(self, event_name, handler=None, unique_id=None, unique_id_uses_count=False):
         """Has it no longer called. It need not have been."""
-        parts = event_name.split(".")
         for hook in self._hooks:
             is_it = hook.unique_id == unique_id if unique_id is not None else hook.handler == handler
-            if is_it and hook.parts == parts:
+            if is_it and hook.event_name == event_name:
                 self._hooks = [other for other in self._hooks if other is not hook]
                 break
+        else:
+            # One of the real one's own, maybe.
+            what = (event_name, handler, unique_id, unique_id_uses_count)
+            if what not in self._others:
+                self._others.append(what)
         self._say("unregister", event_name, handler, unique_id, unique_id_uses_count)
 
     def _say(self, verb, *what):
-        self._said.append((verb, what))
         for follower in self._followers:
             getattr(follower, verb)(*what)
 
     def tell(self, other):
-        """Registers with another what was registered here."""
-        for verb, what in list(self._said):
-            getattr(other, verb)(*what)
+        """Registers with another what is registered here."""
+        for hook in self._hooks:
+            getattr(other, _VERBS[hook.section])(hook.event_name, hook.handler, hook.unique_id, hook.uses_count)
+        for what in self._others:
+            other.unregister(*what)
 
     def follow(self, other):
         """Registers with another what will be registered here."""
