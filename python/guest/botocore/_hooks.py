@@ -22,8 +22,6 @@ _BEYOND = (
 _RESOURCES = "creating-resource-class"
 # The services whose clients are here, as events have them.
 _OURS = ("s3", "lambda")
-# Fields of a request that are the connection's, or the signature's.
-_DROPPED = ("host", "content-length", "transfer-encoding", "expect", "connection", "authorization", "accept-encoding", "user-agent")
 # In the order in which those of one pattern are called.
 _VERBS = ("register_first", "register", "register_last")
 
@@ -275,7 +273,7 @@ class Call:
             raise _real.Missing(what=f"a request that an event hook sends to {url}, which is not at {endpoint},")
         request.method, request.target = method, url[len(endpoint) :]
         kept = [field for field in request.fields if field[0].startswith("x-millpond-")]
-        request.fields = kept + [(name.lower(), value) for name, value in headers.items() if name.lower() not in _DROPPED]
+        request.fields = kept + [(name.lower(), value) for name, value in headers.items() if name.lower() not in _real.DROPPED]
         if body is not request.body:
             request.length = None
             request.put_body(body)

@@ -70,22 +70,17 @@ class Lambda(BaseClient):
         if self.meta.config.parameter_validation:
             _check(api_params)
         request = Invocation(api_params)
-        instead = hooks.before(request) if hooks else None
-        if instead:
-            status, headers, answer = instead
-        else:
-            reply, attempts, exhausted = self._sent(request, operation_name, hooks)
-            status, headers = reply.status, dict(reply.headers)
-            answer = _answer(headers, reply)
-            about = {"RequestId": headers.get("x-amzn-requestid", ""), "HTTPStatusCode": status, "HTTPHeaders": headers}
-            answer["ResponseMetadata"] = about | {"RetryAttempts": attempts}
-            if "Error" in answer and exhausted:
-                answer["ResponseMetadata"]["MaxAttemptsReached"] = True
-        if hooks:
-            hooks.after(status, headers, answer)
-        if status >= 300:
-            raise self.exceptions.from_code(answer.get("Error", {}).get("Code"))(answer, operation_name)
-        return answer
+        return self._done(request, operation_name, hooks, lambda: self._fetched(request, operation_name, hooks))
+
+    def _fetched(self, request, operation_name, hooks):
+        reply, attempts, exhausted = self._sent(request, operation_name, hooks)
+        status, headers = reply.status, dict(reply.headers)
+        answer = _answer(headers, reply)
+        about = {"RequestId": headers.get("x-amzn-requestid", ""), "HTTPStatusCode": status, "HTTPHeaders": headers}
+        answer["ResponseMetadata"] = about | {"RetryAttempts": attempts}
+        if "Error" in answer and exhausted:
+            answer["ResponseMetadata"]["MaxAttemptsReached"] = True
+        return status, headers, answer
 
     def _sent(self, request, operation_name, hooks):
         """The reply; how often it was tried again, and whether that was all it may be."""

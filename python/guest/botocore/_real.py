@@ -101,7 +101,7 @@ _UNHEARD = (
     "sigv4a_signing_region_set", "auth_scheme_preference",
 )  # fmt: skip
 # Fields of a request that are the connection's, or the signature's that it has not.
-_DROPPED = ("host", "content-length", "transfer-encoding", "expect", "connection", "authorization", "accept-encoding")
+DROPPED = ("host", "content-length", "transfer-encoding", "expect", "connection", "authorization", "accept-encoding")
 
 
 # How operations are called that change nothing, beside these; and one that takes a task all the same.
@@ -144,7 +144,7 @@ class _Carrier:
         fields = {_text(name).lower(): _text(value) for name, value in request.headers.items()}
         body, length = _measured(request.body, fields)
         is_same_twice = _is_same_twice(self._service, request.method, target, fields, b"" if hasattr(body, "read") else body)
-        fields = [field for field in fields.items() if field[0] not in _DROPPED]
+        fields = [field for field in fields.items() if field[0] not in DROPPED]
         if host is None:
             # Where it is, the node knows.
             service = "aws"

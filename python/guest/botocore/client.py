@@ -254,6 +254,15 @@ class BaseClient:
 
         return _hooks.called(self, operation_name, api_params)
 
+    def _done(self, request, operation_name, hooks, send):
+        """What a call comes to: by what `send` brings (status, header fields and answer), or a hook in its place."""
+        status, headers, answer = (hooks and hooks.before(request)) or send()
+        if hooks:
+            hooks.after(status, headers, answer)
+        if status >= 300:
+            raise self.exceptions.from_code(answer.get("Error", {}).get("Code"))(answer, operation_name)
+        return answer
+
     def __getattr__(self, name):
         """An operation that this client does not have: the real one's, if the function brings it."""
         if name.startswith("_"):
@@ -617,25 +626,21 @@ class S3(BaseClient):
         if operation.streams and config.response_checksum_validation != "when_required":
             params.setdefault("ChecksumMode", "ENABLED")
         request = Request(operation, self._prepared(operation, params), config)
-        instead = hooks.before(request) if hooks else None
-        if instead:
-            status, headers, answer = instead
-        else:
-            status, headers, body, attempts, exhausted = self._sent(operation, request, hooks)
-            answer = _answer(operation, status, headers, body)
-            answer["ResponseMetadata"] |= {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": attempts}
-            if operation.streams and status < 300:
-                answer["ResponseMetadata"] |= _checksum_of(headers)
-                answer["Body"]._raw_stream._again = _rest(request, headers, attempts_of(config), patience_of(config))
-            if "Error" in answer and exhausted:
-                answer["ResponseMetadata"]["MaxAttemptsReached"] = True
-            if is_encoded and answer.get("EncodingType") == "url":
-                _decode(answer, *_s3.ENCODED[operation_name])
-        if hooks:
-            hooks.after(status, headers, answer)
-        if status >= 300:
-            raise self.exceptions.from_code(answer.get("Error", {}).get("Code"))(answer, operation_name)
-        return answer
+        return self._done(request, operation_name, hooks, lambda: self._fetched(operation, request, is_encoded, hooks))
+
+    def _fetched(self, operation, request, is_encoded, hooks):
+        config = self.meta.config
+        status, headers, body, attempts, exhausted = self._sent(operation, request, hooks)
+        answer = _answer(operation, status, headers, body)
+        answer["ResponseMetadata"] |= {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": attempts}
+        if operation.streams and status < 300:
+            answer["ResponseMetadata"] |= _checksum_of(headers)
+            answer["Body"]._raw_stream._again = _rest(request, headers, attempts_of(config), patience_of(config))
+        if "Error" in answer and exhausted:
+            answer["ResponseMetadata"]["MaxAttemptsReached"] = True
+        if is_encoded and answer.get("EncodingType") == "url":
+            _decode(answer, *_s3.ENCODED[operation.name])
+        return status, headers, answer
 
     def _sent(self, operation, request, hooks):
         """Status, header fields and body of the answer; how often it was tried again, and whether that was all it may be."""
