@@ -3,18 +3,17 @@
 //! | bytes | |
 //! |---|---|
 //! | 8 | [`MAGIC`] |
-//! | 8, 8 | the lengths of the module and of the object |
-//! | 8 | 1 if the code may write to a table, else 0 |
-//! | … | the module, whose functions do nothing: what instances need of it beside its code |
+//! | 8, 8 | the lengths of the plan and of the object |
+//! | … | the [`Plan`] |
 //! | | zeros to the next page |
 //! | to the end | the object |
 
 use crate::{
+    arena::Arena,
     guest::Guest,
     instance::{Image, Instance},
     layout::Outside,
     memory::{FirstMemory, HOST_PAGE, PAGE},
-    module::{Module, Refusal},
     object::{Object, ObjectError},
     plan::{Exported, Plan, Step},
     pool::Pool,
@@ -36,10 +35,9 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use wasmparser::{Operator, Parser, Payload};
 
 /// Changes with the format, and with what compiled code expects of its context.
-const MAGIC: [u8; 8] = *b"pondaot2";
+const MAGIC: [u8; 8] = *b"pondaot3";
 
 /// An image and what a command of WASI 0.1 has in it.
 pub(crate) struct Loaded {
@@ -74,8 +72,8 @@ pub(crate) fn command(plan: &Plan) -> Result<(HostFunctions, u32), String> {
             );
         }
     };
-    let kind = &plan.functions[start as usize].kind;
-    if !kind.params().is_empty() || !kind.results().is_empty() {
+    let kind = plan.type_of(start);
+    if !kind.parameters.is_empty() || !kind.results.is_empty() {
         return Err(format!(
             "its `_start` is {kind}; a command's takes and returns nothing"
         ));
@@ -99,56 +97,13 @@ fn structure(plan: &Plan) -> Option<u32> {
     }
 }
 
-/// The module without its code: each body is one that traps. And whether its code may write to a table.
-fn without_code(bytes: &[u8]) -> Result<(Vec<u8>, bool), Refusal> {
-    let mut out = b"\0asm\x01\0\0\0".to_vec();
-    let mut sets_tables = false;
-    for payload in Parser::new(0).parse_all(bytes) {
-        let payload = payload?;
-        if let Payload::CodeSectionEntry(body) = &payload {
-            for operator in body.get_operators_reader()? {
-                sets_tables |= matches!(operator?, Operator::TableSet { .. });
-            }
-        }
-        if let Payload::CodeSectionStart { count, .. } = payload {
-            let mut bodies = leb(u64::from(count));
-            // Three bytes: no locals, `unreachable`, `end`.
-            bodies.extend([3, 0, 0, 0x0b].repeat(count as usize));
-            append(&mut out, 10, &bodies);
-        } else if let Some((id, range)) = payload.as_section().filter(|(id, _)| *id != 0 && *id != 10) {
-            append(&mut out, id, &bytes[range.start as usize..range.end as usize]);
-        }
-    }
-    Ok((out, sets_tables))
-}
-
-fn append(out: &mut Vec<u8>, id: u8, content: &[u8]) {
-    out.push(id);
-    out.extend(leb(content.len() as u64));
-    out.extend(content);
-}
-
-fn leb(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    loop {
-        let low = (value & 0x7f) as u8;
-        value >>= 7;
-        if value == 0 {
-            bytes.push(low);
-            return bytes;
-        }
-        bytes.push(low | 0x80);
-    }
-}
-
-/// The artefact of a module and its object.
-pub(crate) fn pack(module: &[u8], object: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let (module, sets_tables) = without_code(module)?;
+/// The artefact of a module's plan and its object.
+pub(crate) fn pack(plan: &Plan, object: &[u8]) -> Result<Vec<u8>, PrepareError> {
+    let plan = postcard::to_allocvec(plan).map_err(|error| PrepareError::Compiler(error.to_string()))?;
     let mut out = MAGIC.to_vec();
-    out.extend((module.len() as u64).to_le_bytes());
+    out.extend((plan.len() as u64).to_le_bytes());
     out.extend((object.len() as u64).to_le_bytes());
-    out.extend(u64::from(sets_tables).to_le_bytes());
-    out.extend(module);
+    out.extend(plan);
     out.resize(out.len().next_multiple_of(HOST_PAGE), 0);
     out.extend(object);
     Ok(out)
@@ -182,59 +137,53 @@ fn content(file: &File) -> io::Result<Vec<u8>> {
 
 /// What an artefact has.
 struct Parts<'a> {
-    module: &'a [u8],
-    sets_tables: bool,
+    plan: &'a [u8],
     object: &'a [u8],
     /// Where the object begins.
     at: usize,
 }
 
-const HEAD: usize = 32;
+const HEAD: usize = 24;
 
 fn unpack(bytes: &[u8]) -> Option<Parts<'_>> {
     if !bytes.starts_with(&MAGIC) {
         return None;
     }
-    let (module, length) = (word(bytes, 8)?, word(bytes, 16)?);
-    let sets_tables = match word(bytes, 24)? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
-    let end = HEAD.checked_add(module)?;
+    let (plan, length) = (word(bytes, 8)?, word(bytes, 16)?);
+    let end = HEAD.checked_add(plan)?;
     let at = end.checked_next_multiple_of(HOST_PAGE)?;
     let object = bytes.get(at..).filter(|object| object.len() == length)?;
     Some(Parts {
-        module: bytes.get(HEAD..end)?,
-        sets_tables,
+        plan: bytes.get(HEAD..end)?,
         object,
         at,
     })
 }
 
+/// Loads an artefact.
+pub(crate) fn load(file: &File, outside: Outside, arena: Option<&Arc<Arena>>) -> Result<Image, PrepareError> {
+    let damaged = |what: String| PrepareError::Artefact(what);
+    let bytes = content(file).map_err(|error| damaged(error.to_string()))?;
+    let parts =
+        unpack(&bytes).ok_or_else(|| damaged("it is not what this engine's compiler makes".into()))?;
+    let plan: Plan = postcard::from_bytes(parts.plan).map_err(|error| damaged(error.to_string()))?;
+    let object = Object::load(file, parts.at as u64, parts.object, plan.symbols(), arena);
+    let object = object.map_err(|error| match error {
+        ObjectError::Host(reason) => PrepareError::Compiler(reason),
+        other => damaged(other.to_string()),
+    })?;
+    Image::new(plan, object, outside).map_err(|error| damaged(error.to_string()))
+}
+
 impl Loaded {
     pub(crate) fn new(pool: &Arc<Pool>, file: &File, outside: Outside) -> Result<Self, PrepareError> {
-        let damaged = |what: String| PrepareError::Artefact(what);
-        let bytes = content(file).map_err(|error| damaged(error.to_string()))?;
-        let parts =
-            unpack(&bytes).ok_or_else(|| damaged("it is not what this engine's compiler makes".into()))?;
-        let module = Module::read_valid(parts.module).map_err(|refusal| damaged(refusal.to_string()))?;
-        let plan = Plan::new(&module).map_err(|refusal| damaged(refusal.to_string()))?;
-        let (functions, start) = command(&plan).map_err(damaged)?;
-        let symbols = plan.functions.len() + plan.entries;
-        let object = Object::load(file, parts.at as u64, parts.object, symbols, pool.arena.as_ref())
-            .map_err(|error| match error {
-                ObjectError::Host(reason) => PrepareError::Compiler(reason),
-                other => damaged(other.to_string()),
-            })?;
-        let structure = structure(&plan);
-        let image = Image::new(plan, object, outside, parts.sets_tables)
-            .map_err(|error| damaged(error.to_string()))?;
+        let image = load(file, outside, pool.arena.as_ref())?;
+        let (functions, start) = command(&image.plan).map_err(PrepareError::Artefact)?;
         Ok(Self {
+            structure: structure(&image.plan),
             image: Arc::new(image),
             functions,
             start,
-            structure,
             first: OnceLock::new(),
             pool: pool.clone(),
             id: pool.idle.image(),

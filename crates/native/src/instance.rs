@@ -6,9 +6,11 @@ use crate::{
     object::Object,
     plan::{Exported, Imported, Plan, Segment, Slot, Step, slot},
     table::{TABLE_MOST, TableHandle, fits_table, room},
+    types::{GlobalType, MemoryType},
 };
 use fresh::{Area, Guard, Restorer, Watched};
 use rustix::io::Errno;
+use serde_bytes::ByteBuf;
 use std::{
     ffi::c_void,
     ptr::{self, NonNull},
@@ -21,24 +23,16 @@ pub(crate) struct Image {
     pub(crate) plan: Plan,
     pub(crate) object: Object,
     pub(crate) outside: Outside,
-    /// Whether its code may write to its tables.
-    pub(crate) sets_tables: bool,
     places: Places,
 }
 
 impl Image {
-    pub(crate) fn new(
-        plan: Plan,
-        object: Object,
-        outside: Outside,
-        sets_tables: bool,
-    ) -> Result<Self, InstanceError> {
+    pub(crate) fn new(plan: Plan, object: Object, outside: Outside) -> Result<Self, InstanceError> {
         Ok(Self {
             places: Places::new(&plan)?,
             plan,
             object,
             outside,
-            sets_tables,
         })
     }
 
@@ -77,7 +71,7 @@ pub(crate) enum External {
     Host,
     Table(TableHandle),
     Memory(MemoryHandle),
-    Global(wasmparser::GlobalType, NonNull<Slot>),
+    Global(GlobalType, NonNull<Slot>),
 }
 
 #[derive(Debug)]
@@ -188,11 +182,11 @@ impl Instance {
         let (mut function, mut global) = (0, 0);
         for (index, import) in plan.imports.iter().enumerate() {
             match (&import.kind, imports.get(index)) {
-                (Imported::Function(_), Some(given)) => {
+                (Imported::Function, Some(given)) => {
                     let reference = match given {
                         External::Host => self.reference(function),
                         External::Function(reference)
-                            if reference.signature == plan.functions[function as usize].signature =>
+                            if reference.signature == plan.type_of(function).signature =>
                         {
                             FunctionReference {
                                 reference: self.at::<c_void>(plan.offsets.function(function)),
@@ -248,7 +242,7 @@ impl Instance {
         }
     }
 
-    fn own_memory(&mut self, kind: wasmparser::MemoryType, bytes: Option<u64>) -> Result<(), InstanceError> {
+    fn own_memory(&mut self, kind: MemoryType, bytes: Option<u64>) -> Result<(), InstanceError> {
         let Some(space) = &self.space else { return Ok(()) };
         let base = space.base();
         // SAFETY: not null: within the block.
@@ -265,7 +259,7 @@ impl Instance {
         FunctionReference {
             code: ptr::with_exposed_provenance(self.image.object.symbols[place as usize]),
             context: self.context(),
-            signature: plan.functions[place as usize].signature,
+            signature: plan.type_of(place).signature,
             reference: self.at::<c_void>(plan.offsets.function(place)),
         }
     }
@@ -341,7 +335,7 @@ impl Instance {
     }
 
     /// Where a segment goes to.
-    fn active(&self, segment: &Segment<u8>) -> Option<u32> {
+    fn active(&self, segment: &Segment<ByteBuf>) -> Option<u32> {
         let (_, at) = segment.at.as_ref()?;
         Some(u32::from_le_bytes(first(self.evaluate(at))))
     }
@@ -366,11 +360,19 @@ impl Instance {
                 }
                 Step::I32(operation) => {
                     let (a, b) = two(&mut stack);
-                    slot(&operation(i32::from_le_bytes(first(a)), i32::from_le_bytes(first(b))).to_le_bytes())
+                    slot(
+                        &operation
+                            .on_i32(i32::from_le_bytes(first(a)), i32::from_le_bytes(first(b)))
+                            .to_le_bytes(),
+                    )
                 }
                 Step::I64(operation) => {
                     let (a, b) = two(&mut stack);
-                    slot(&operation(i64::from_le_bytes(first(a)), i64::from_le_bytes(first(b))).to_le_bytes())
+                    slot(
+                        &operation
+                            .on_i64(i64::from_le_bytes(first(a)), i64::from_le_bytes(first(b)))
+                            .to_le_bytes(),
+                    )
                 }
             };
             stack.push(value);
@@ -386,7 +388,7 @@ impl Instance {
         let bytes = plan.memory.map_or(0, |memory| memory.initial) * PAGE;
         let segments = plan.data.iter().filter_map(|segment| {
             let at = self.active(segment)? as usize;
-            Some((at, &*segment.content))
+            Some((at, segment.content.as_slice()))
         });
         let segments: Vec<(usize, &[u8])> = segments.filter(|(_, content)| !content.is_empty()).collect();
         FirstMemory::new(bytes, &segments)
@@ -406,7 +408,7 @@ impl Instance {
         watch: impl FnOnce(Arc<Watched>),
     ) -> bool {
         self.globals();
-        if self.image.sets_tables || self.changed_tables {
+        if self.image.plan.sets_tables || self.changed_tables {
             self.changed_tables = false;
             for table in &self.tables {
                 table.reset();
@@ -481,8 +483,8 @@ impl Instance {
     /// A function that is referred to, and how to call it: with the entry for its type, and its reference.
     pub(crate) fn callee(&self, place: u32) -> (*const c_void, FunctionReference) {
         let plan = &self.image.plan;
-        let function = &plan.functions[place as usize];
-        let entry = self.image.object.symbols[plan.functions.len() + function.entry];
+        let entry = plan.functions.len() + plan.functions[place as usize] as usize;
+        let entry = self.image.object.symbols[entry];
         // SAFETY: as above.
         let reference = unsafe { self.at::<FunctionReference>(plan.offsets.function(place)).read() };
         (ptr::with_exposed_provenance(entry), reference)
@@ -543,7 +545,7 @@ impl Instance {
         let content = if self.dropped_data[segment] {
             &[]
         } else {
-            &*self.image.plan.data[segment].content
+            self.image.plan.data[segment].content.as_slice()
         };
         let out = Trap::MemoryOutOfBounds;
         let part = part(content, from, length).ok_or(out)?;

@@ -15,6 +15,7 @@
 //! | … | each own global, 16 bytes |
 //! | … | the [`FunctionReference`] of each imported function, and of each that is referred to |
 
+use serde::{Deserialize, Serialize};
 use std::ffi::c_void;
 
 /// Bytes behind each memory that cannot be accessed, or only be read. Accesses at an offset below this need no check there.
@@ -94,7 +95,7 @@ pub const REFERENCE: u32 = 24;
 pub const ELEMENT: u32 = 32;
 
 /// Where in the context what lies of which a module has any number.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Offsets {
     imported_globals: u32,
     globals: u32,

@@ -17,6 +17,7 @@ mod pool;
 mod sandbox;
 mod table;
 pub mod tools;
+mod types;
 mod wasi_host;
 
 #[cfg(feature = "escape")]
@@ -94,7 +95,7 @@ impl Native {
             compiler.version()
         );
         Self {
-            fingerprint: format!("4-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
+            fingerprint: format!("5-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
             compiler,
             pool,
             second,
@@ -107,7 +108,7 @@ impl Native {
         let plan = Plan::new(&module)?;
         image::command(&plan).map_err(PrepareError::Unsupported)?;
         let object = self.compiler.compile(&module)?;
-        Ok(image::pack(bytes, &object)?)
+        image::pack(&plan, &object)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Instances without a node, to look at what modules come to: for tests, and for fuzz targets.
 
 use crate::{
-    Compiler,
+    Compiler, image,
     instance::{External, Image, Instance, InstanceError},
     layout::{self, Builtin, FunctionReference, Trap},
     module::Module,
-    object::Object,
     plan::{Exported, Plan, Slot},
+    types::ValueType,
 };
 use contract::PrepareError;
 use fiber::{Event, Fiber, Stack, Thread};
@@ -31,16 +31,11 @@ impl Program {
     /// Of any module, whether it is a command or not.
     pub fn compile(bytes: &[u8], compiler: &dyn Compiler) -> Result<Self, PrepareError> {
         let module = Module::read(bytes)?;
-        let plan = Plan::new(&module)?;
-        let code = compiler.compile(&module)?;
+        let artefact = image::pack(&Plan::new(&module)?, &compiler.compile(&module)?)?;
         let failed = |error: io::Error| PrepareError::Compiler(error.to_string());
         let mut file = tempfile::tempfile().map_err(failed)?;
-        file.write_all(&code).map_err(failed)?;
-        let object = Object::load(&file, 0, &code, plan.functions.len() + plan.entries, None)
-            .map_err(|error| PrepareError::Artefact(error.to_string()))?;
-        let image = Image::new(plan, object, compiler.outside(), true)
-            .map_err(|error| PrepareError::Unsupported(error.to_string()))?;
-        Ok(Self(Arc::new(image)))
+        file.write_all(&artefact).map_err(failed)?;
+        Ok(Self(Arc::new(image::load(&file, compiler.outside(), None)?)))
     }
 
     /// Names of what it exports that can be called.
@@ -178,9 +173,10 @@ impl Machine {
     fn run(&mut self, instance: usize, place: u32, arguments: &[Value]) -> Result<Vec<Value>, Stop> {
         let instance = &self.instances[instance];
         let (entry, FunctionReference { code, context, .. }) = instance.callee(place);
-        let kind = instance.image.plan.functions[place as usize].kind.clone();
+        let image = instance.image.clone();
+        let kind = image.plan.type_of(place);
         // A 16-byte boundary for vectors.
-        let mut slots = vec![0_u128; kind.params().len().max(kind.results().len()).max(1)];
+        let mut slots = vec![0_u128; kind.parameters.len().max(kind.results.len()).max(1)];
         for (to, from) in slots.iter_mut().zip(arguments) {
             *to = u128::from_le_bytes(*from);
         }
@@ -216,7 +212,7 @@ impl Machine {
                 Event::Fault(fault) => return Err(stop(&fault)),
             }
         }
-        let values = kind.results().iter().zip(&slots);
+        let values = kind.results.iter().zip(&slots);
         Ok(values
             .map(|(kind, value)| slot(&value.to_le_bytes()[..width(*kind)]))
             .collect())
@@ -224,11 +220,11 @@ impl Machine {
 }
 
 /// Bytes that a value of this type takes of a slot.
-fn width(kind: wasmparser::ValType) -> usize {
+fn width(kind: ValueType) -> usize {
     match kind {
-        wasmparser::ValType::I32 | wasmparser::ValType::F32 => 4,
-        wasmparser::ValType::V128 => 16,
-        wasmparser::ValType::I64 | wasmparser::ValType::F64 | wasmparser::ValType::Ref(_) => 8,
+        ValueType::I32 | ValueType::F32 => 4,
+        ValueType::V128 => 16,
+        ValueType::I64 | ValueType::F64 | ValueType::Function | ValueType::External => 8,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::{
     layout::{GUARD, MemorySize, Outside},
-    module::{SIGNED_PAGES, signed_addresses},
+    module::SIGNED_PAGES,
     table::within,
+    types::MemoryType,
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
@@ -38,7 +39,7 @@ pub(crate) const SPACE: usize = BELOW + (RESERVED + GUARD) as usize;
 pub(crate) struct MemoryHandle {
     pub(crate) base: NonNull<u8>,
     pub(crate) size: NonNull<MemorySize>,
-    pub(crate) kind: wasmparser::MemoryType,
+    pub(crate) kind: MemoryType,
 }
 
 /// Address space of one memory, nothing of which can be written at first.
@@ -281,15 +282,15 @@ impl Drop for SharedPages {
 }
 
 /// The most bytes that a memory can ever have.
-pub(crate) fn most(kind: &wasmparser::MemoryType) -> u64 {
-    let most = match signed_addresses(kind) {
+pub(crate) fn most(kind: MemoryType) -> u64 {
+    let most = match kind.has_signed_addresses() {
         true => SIGNED_PAGES,
         false => RESERVED / PAGE,
     };
     kind.maximum.map_or(most, |maximum| maximum.min(most)) * PAGE
 }
 
-pub(crate) fn fits_memory(wanted: &wasmparser::MemoryType, given: &MemoryHandle) -> bool {
+pub(crate) fn fits_memory(wanted: &MemoryType, given: &MemoryHandle) -> bool {
     within(
         wanted.initial,
         wanted.maximum,
@@ -306,7 +307,7 @@ impl MemoryHandle {
 
     /// See [`most`].
     pub(crate) fn most(&self) -> u64 {
-        most(&self.kind)
+        most(self.kind)
     }
 
     pub(crate) fn grow(&self, pages: u32, outside: Outside) -> u32 {

@@ -1,6 +1,6 @@
 //! A module as the translator and the loader see it: its index spaces, and its bodies.
 
-use crate::layout::Offsets;
+use crate::{layout::Offsets, types};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use wasmparser::{
@@ -74,6 +74,8 @@ pub struct Module<'a> {
     pub tail_calls: bool,
     /// Whether any body makes the memory larger.
     pub grows: bool,
+    /// Whether any body writes to a table by itself.
+    pub sets_tables: bool,
     pub imported_functions: u32,
     pub imported_tables: u32,
     pub imported_globals: u32,
@@ -88,12 +90,6 @@ impl<'a> Module<'a> {
         Validator::new_with_features(FEATURES)
             .validate_all(bytes)
             .map_err(|error| refusal(bytes, &error))?;
-        Self::read_valid(bytes)
-    }
-
-    /// The same of one that was valid when it was packed, which takes a fraction of the time. Whoever could pack another one could as well
-    /// have packed other machine code (SECURITY.md, "The compiler's process").
-    pub(crate) fn read_valid(bytes: &'a [u8]) -> Result<Self, Refusal> {
         let mut module = Self::default();
         for payload in Parser::new(0).parse_all(bytes) {
             module.section(payload?)?;
@@ -167,6 +163,7 @@ impl<'a> Module<'a> {
                             self.tail_calls = true;
                         }
                         Operator::MemoryGrow { .. } => self.grows = true,
+                        Operator::TableSet { .. } => self.sets_tables = true,
                         _ => {}
                     }
                 }
@@ -256,9 +253,10 @@ impl<'a> Module<'a> {
         if self.tail_calls { "tailcc" } else { "fastcc" }
     }
 
-    /// Whether its memory can never be larger than 2 GiB, which is what [`signed_addresses`] says.
+    /// Whether it has a memory that can never be larger than 2 GiB.
     pub fn has_signed_addresses(&self) -> bool {
-        self.memory.is_some_and(|memory| signed_addresses(&memory))
+        self.memory
+            .is_some_and(|memory| types::MemoryType::from(memory).has_signed_addresses())
     }
 
     /// Two types with the same number would be one to an indirect call.
@@ -300,11 +298,6 @@ impl<'a> Module<'a> {
                 Refusal::Unsupported("it has more globals and functions than this engine can address".into())
             })
     }
-}
-
-/// Whether a memory of this type never gets larger than 2 GiB: none does that does not begin so.
-pub fn signed_addresses(kind: &MemoryType) -> bool {
-    kind.initial <= SIGNED_PAGES
 }
 
 /// Pages of 2 GiB.

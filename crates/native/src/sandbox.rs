@@ -159,7 +159,7 @@ impl Running {
     fn extended(&self) -> Option<u64> {
         let (command, kind) = (self.command.as_ref()?, self.image.image.plan.memory?);
         let is_pure = self.image.structure.is_some() && command.is_pure();
-        is_pure.then(|| command.extended(memory::most(&kind)))
+        is_pure.then(|| command.extended(memory::most(kind)))
     }
 
     /// Gives a pure function its sets, if it has them in its memory.

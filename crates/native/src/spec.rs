@@ -80,7 +80,7 @@ impl<'t> Tester<'t> {
             let from = self.registered.get(&*import.module);
             let external = from.and_then(|from| self.machine.instances[*from].export(&import.name));
             match (&import.kind, external) {
-                (_, None) | (Imported::Function(_), Some(External::Host)) => {
+                (_, None) | (Imported::Function, Some(External::Host)) => {
                     return Err(InstanceError::Import.into());
                 }
                 (_, Some(external)) => imports.push(external),

@@ -3,6 +3,7 @@
 use crate::{
     instance::InstanceError,
     layout::{ELEMENT, ELEMENTS, FunctionReference, Table, Trap},
+    types::{TableType, ValueType},
 };
 use std::{
     ffi::c_void,
@@ -16,12 +17,12 @@ pub(crate) const TABLE_MOST: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableHandle {
     pub(crate) table: NonNull<Table>,
-    pub(crate) kind: wasmparser::TableType,
+    pub(crate) kind: TableType,
     pub(crate) room: u32,
 }
 
 /// Elements that a table gets room for.
-pub(crate) fn room(kind: &wasmparser::TableType) -> Result<u32, InstanceError> {
+pub(crate) fn room(kind: &TableType) -> Result<u32, InstanceError> {
     if kind.initial > TABLE_MOST {
         return Err(InstanceError::Table(kind.initial));
     }
@@ -29,8 +30,8 @@ pub(crate) fn room(kind: &wasmparser::TableType) -> Result<u32, InstanceError> {
     Ok(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
-pub(crate) fn fits_table(wanted: &wasmparser::TableType, given: &TableHandle) -> bool {
-    wanted.element_type == given.kind.element_type
+pub(crate) fn fits_table(wanted: &TableType, given: &TableHandle) -> bool {
+    wanted.element == given.kind.element
         && within(
             wanted.initial,
             wanted.maximum,
@@ -67,7 +68,7 @@ impl TableHandle {
     /// # Safety
     /// There is room for this element.
     pub(crate) unsafe fn set(&self, index: u32, reference: *const c_void) {
-        let functions = self.kind.element_type.heap_type() == wasmparser::HeapType::FUNC;
+        let functions = self.kind.element == ValueType::Function;
         let null = FunctionReference {
             code: ptr::null(),
             context: ptr::null(),

@@ -1,9 +1,11 @@
 //! The bindings of crate `wasi`: arguments and answers lie in slots.
 
-use crate::plan::{Imported, Plan, Slot, slot};
+use crate::{
+    plan::{Imported, Plan, Slot, slot},
+    types,
+};
 use std::time::Instant;
 use wasi::{Command, Errno, Poll, Stop, ValueType};
-use wasmparser::ValType;
 
 /// What became of a host call.
 pub(crate) enum Answer {
@@ -88,7 +90,8 @@ wasi::for_each_function!(bind);
 
 /// Each import's function and how many slots it has, or why this is no command of WASI 0.1.
 pub(crate) fn link(plan: &Plan) -> Result<HostFunctions, String> {
-    let functions = plan.imports.iter().map(|import| {
+    // As long as imports are functions, the place of each is its index.
+    let functions = (0..).zip(&plan.imports).map(|(place, import)| {
         let name = format!("{}.{}", import.module, import.name);
         if *import.module != *wasi::MODULE {
             return Err(format!(
@@ -96,17 +99,18 @@ pub(crate) fn link(plan: &Plan) -> Result<HostFunctions, String> {
                 wasi::MODULE
             ));
         }
-        let Imported::Function(kind) = &import.kind else {
+        let Imported::Function = import.kind else {
             return Err(format!(
                 "it imports `{name}`, which is a function there and nothing else"
             ));
         };
+        let kind = plan.type_of(place);
         let (Some(known), Some(function)) = (wasi::function(&import.name), find(&import.name)) else {
             return Err(format!("it imports `{name}`, which WASI 0.1 does not have"));
         };
         let parameters: Vec<_> = known.parameters.iter().copied().map(value).collect();
         let result: Vec<_> = known.result.into_iter().map(value).collect();
-        if kind.params() != parameters || kind.results() != result {
+        if *kind.parameters != *parameters || *kind.results != *result {
             return Err(format!(
                 "it imports `{name}` as {kind}, which is not its type in WASI 0.1"
             ));
@@ -116,9 +120,9 @@ pub(crate) fn link(plan: &Plan) -> Result<HostFunctions, String> {
     functions.collect()
 }
 
-fn value(of: ValueType) -> ValType {
+fn value(of: ValueType) -> types::ValueType {
     match of {
-        ValueType::I32 => ValType::I32,
-        ValueType::I64 => ValType::I64,
+        ValueType::I32 => types::ValueType::I32,
+        ValueType::I64 => types::ValueType::I64,
     }
 }

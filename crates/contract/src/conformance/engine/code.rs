@@ -79,6 +79,10 @@ pub(super) fn code_that_cannot_run_is_refused(subject: &Subject<'_>) {
         &format!(r#"(module (memory (export "memory") i64 1) {START})"#),
         "memory",
     );
+    refused(
+        &format!(r#"(module (table 100000 funcref) {MEMORY} {START})"#),
+        "table",
+    );
 }
 
 fn executables_that_cannot_run_are_refused(subject: &Subject<'_>) {
@@ -135,6 +139,11 @@ pub(super) fn compiled_code_loads_and_other_bytes_do_not(subject: &Subject<'_>) 
         drop(images);
         running.finish().expect("it answers");
     });
+    let refused = |bytes: &[u8], what: &str| match load(engine, bytes) {
+        Err(PrepareError::Artefact(reason)) => assert!(!reason.is_empty()),
+        Err(other) => panic!("{what} should not load as an artefact, but: {other}"),
+        Ok(_) => panic!("{what} loads"),
+    };
     for garbage in [
         &b""[..],
         b"garbage",
@@ -142,10 +151,10 @@ pub(super) fn compiled_code_loads_and_other_bytes_do_not(subject: &Subject<'_>) 
         b"\x7fELF\x02\x01\x01\0 and no more",
         b"\0asm\x01\0\0\0",
     ] {
-        match load(engine, garbage) {
-            Err(PrepareError::Artefact(reason)) => assert!(!reason.is_empty()),
-            Err(other) => panic!("it should not load as an artefact, but: {other}"),
-            Ok(_) => panic!("{} bytes of garbage load", garbage.len()),
-        }
+        refused(garbage, &format!("{} bytes of garbage", garbage.len()));
+    }
+    let whole = artefact.len();
+    for length in [8, 16, 24, 32, 100, whole / 2, whole - 1] {
+        refused(&artefact[..length], &format!("{length} bytes of {whole}"));
     }
 }
