@@ -23,6 +23,7 @@ SERVE_TUNING += ["pooling-memory-keep-resident=131072", "pooling-table-keep-resi
 EXAMPLES = ROOT / "examples"
 VERSION = re.compile(r"\d[\d.-]*\d")
 FRESH, NATIVE, PLAIN, BARE = "millpond, fresh sandbox", "millpond, no sandbox", "millpond, no function", "bare epoll loop"
+REFUSING = "bare epoll loop that computes or refuses"
 SERVE, REUSE = "wasmtime serve, fresh", "wasmtime serve, 128 uses"
 WORKERD_NAME, NODE_NAME, FORK = "workerd", "Node", "fork + exec"
 EVERYONE = [FRESH, PLAIN, BARE, SERVE, REUSE, WORKERD_NAME, NODE_NAME, FORK]
@@ -84,10 +85,17 @@ def needed(path, what):
         raise Unavailable(f"{what} is missing; bench/setup fetches it")
 
 
-def bare(core, logs, answer=None):
+def bare(core, logs, answer=None, name=BARE, cores=None):
     port = free_port()
-    command = [TOOL, "bare", "--listen", f"127.0.0.1:{port}", "--core", core]
-    return Server(BARE, command + (["--answer", answer] if answer else []), port, core, logs)
+    command = [TOOL, "bare", "--listen", f"127.0.0.1:{port}", "--core", ",".join(map(str, sorted(cores or {core})))]
+    return Server(name, command + (["--answer", answer] if answer else []), port, core, logs, cores=cores)
+
+
+def refusing(core, logs, rounds, waiting):
+    """Computes so many rounds for each request, and refuses at once whoever would wait behind so many others."""
+    port = free_port()
+    command = [TOOL, "bare", "--listen", f"127.0.0.1:{port}", "--core", core, "--rounds", rounds, "--waiting", waiting]
+    return Server(REFUSING, command, port, core, logs)
 
 
 def wasmtime_serve(core, logs, uses=1, component=COMPONENT, name=None, threads=None, options=()):

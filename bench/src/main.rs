@@ -1,7 +1,8 @@
 //! What the benches measure with, in one binary:
 //!
 //! - `load`: a load generator on one thread and one core, closed loop or open loop, that checks every answer;
-//! - `bare`: an epoll loop with httparse and nothing else, the reference for "a server without a sandbox";
+//! - `bare`: an epoll loop with httparse and nothing else, the reference for "a server without a sandbox", and for one that refuses
+//!   what is too much;
 //! - `native`: a node whose functions are part of it, the reference for "the same server without a sandbox";
 //! - `cold`: a node that loads code anew for a share of its requests;
 //! - `cold-start`: code that has never been used, from its file to its first instruction and its end;
@@ -57,7 +58,7 @@ use std::process::ExitCode;
 enum Command {
     /// Sends requests and measures the answers.
     Load(Box<load::Options>),
-    /// Answers every request with the same bytes.
+    /// Answers every request with the same bytes, or computes for as many as can wait.
     Bare(bare::Options),
     /// A node whose functions are part of it, without sandboxes.
     Native(native::Options),
@@ -106,7 +107,7 @@ fn main() -> anyhow::Result<ExitCode> {
 fn measure() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Load(options) => print(&load::run(&options)?),
-        Command::Bare(options) => bare::run(&options),
+        Command::Bare(options) => bare::run(options),
         Command::Native(options) => native::run(options),
         Command::Cold(options) => cold::run(options),
         Command::ColdStart(options) => print(&cold_start::run(&options)?),

@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use rustix::{
     event::{Timespec, epoll},
     io::Errno,
+    net,
 };
 use std::{
     io::{ErrorKind, Read, Write},
@@ -24,6 +25,11 @@ pub(crate) trait Handler {
     /// A request has come, with its body. Its answer is appended to `output` now, or sent later with
     /// [`Connections::respond`] when this returns false; until then no further request of this connection is read.
     fn request(&mut self, connection: ConnectionId, body: &[u8], output: &mut Vec<u8>) -> bool;
+
+    /// Whether there is something to do that no descriptor tells of: a turn waits for nothing then.
+    fn is_busy(&self) -> bool {
+        false
+    }
 }
 
 struct Connection {
@@ -94,8 +100,25 @@ impl Connections {
     pub(crate) fn listen(address: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(address)
             .with_context(|| format!("cannot listen on {address}; is it taken?"))?;
+        Self::of(listener)
+    }
+
+    /// Listens beside others that do so: the kernel gives each its part of the connections.
+    pub(crate) fn listen_beside(address: SocketAddr) -> Result<Self> {
+        let family = match address {
+            SocketAddr::V4(_) => net::AddressFamily::INET,
+            SocketAddr::V6(_) => net::AddressFamily::INET6,
+        };
+        let socket = net::socket_with(family, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
+        net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        net::sockopt::set_socket_reuseport(&socket, true)?;
+        net::bind(&socket, &address).with_context(|| format!("cannot listen on {address}; is it taken?"))?;
+        Self::of(socket.into())
+    }
+
+    fn of(listener: TcpListener) -> Result<Self> {
         // A thousand clients come at once; the standard library's backlog is 128.
-        rustix::net::listen(&listener, 4096)?;
+        net::listen(&listener, 4096)?;
         listener.set_nonblocking(true)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
@@ -126,16 +149,17 @@ impl Connections {
         Ok(epoll::add(&self.epoll, fd, data, flags)?)
     }
 
-    /// Waits for something to happen and handles it. `foreign` is filled with the keys of the caller's descriptors
+    /// Waits for something to happen, unless its handler is busy, and handles it. `foreign` is filled with the keys of the caller's descriptors
     /// that are ready.
     pub(crate) fn turn(&mut self, handler: &mut impl Handler, foreign: &mut Vec<u32>) -> Result<()> {
         let mut ready = std::mem::take(&mut self.events);
         ready.clear();
         foreign.clear();
+        let at_once = handler.is_busy().then(Timespec::default);
         match epoll::wait(
             &self.epoll,
             rustix::buffer::spare_capacity(&mut ready),
-            None::<&Timespec>,
+            at_once.as_ref(),
         ) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
