@@ -166,7 +166,7 @@ pub(crate) fn load(file: &File, outside: Outside, arena: Option<&Arc<Arena>>) ->
     let bytes = content(file).map_err(|error| damaged(error.to_string()))?;
     let parts =
         unpack(&bytes).ok_or_else(|| damaged("it is not what this engine's compiler makes".into()))?;
-    let plan: Plan = postcard::from_bytes(parts.plan).map_err(|error| damaged(error.to_string()))?;
+    let plan = Plan::read(parts.plan).map_err(damaged)?;
     let object = Object::load(file, parts.at as u64, parts.object, plan.symbols(), arena);
     let object = object.map_err(|error| match error {
         ObjectError::Host(reason) => PrepareError::Compiler(reason),

@@ -95,7 +95,7 @@ pub const REFERENCE: u32 = 24;
 pub const ELEMENT: u32 = 32;
 
 /// Where in the context what lies of which a module has any number.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offsets {
     imported_globals: u32,
     globals: u32,

@@ -171,6 +171,70 @@ impl Plan {
         })
     }
 
+    /// Of an artefact. Whatever it refers to is there, so that those who make instances of it look it up and ask no more.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let plan: Self = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+        match plan.is_consistent() {
+            Some(true) => Ok(plan),
+            _ => Err("its plan refers to what it does not have".into()),
+        }
+    }
+
+    /// `None` if there are more of something than a place can tell.
+    fn is_consistent(&self) -> Option<bool> {
+        let count = |length: usize| u32::try_from(length).ok();
+        let [tables, globals, functions, entries] = [
+            count(self.tables.len())?,
+            count(self.globals.len())?,
+            count(self.functions.len())?,
+            count(self.entries.len())?,
+        ];
+        let imported =
+            |of: fn(&Imported) -> bool| self.imports.iter().filter(|import| of(&import.kind)).count();
+        let own_globals = globals.checked_sub(self.imported_globals)?;
+        let offsets = Offsets::new(tables, self.imported_globals, own_globals, functions)?;
+        let is_value = |expression: &Expression| {
+            let depth = expression.iter().try_fold(0_usize, |depth, step| match step {
+                Step::Constant(_) => Some(depth + 1),
+                Step::Global(index) => (*index < globals).then_some(depth + 1),
+                Step::Function(place) => (*place < functions).then_some(depth + 1),
+                Step::I32(_) | Step::I64(_) => (depth >= 2).then(|| depth - 1),
+            });
+            depth == Some(1)
+        };
+        let are_values = |init: Option<&Expression>| init.is_none_or(is_value);
+        Some(
+            self.offsets == offsets
+                && imported(|kind| matches!(kind, Imported::Function)) == self.imported_functions as usize
+                && imported(|kind| matches!(kind, Imported::Table(_))) == self.imported_tables as usize
+                && imported(|kind| matches!(kind, Imported::Global(_))) == self.imported_globals as usize
+                && self.imported_functions <= functions
+                && self.imported_tables <= tables
+                && (self.memory.is_some() || !self.imported_memory)
+                && self.functions.iter().all(|entry| *entry < entries)
+                && self.tables.iter().all(|(_, init)| are_values(init.as_ref()))
+                && self.globals.iter().all(|(_, init)| are_values(init.as_ref()))
+                && self.data.iter().all(|segment| match &segment.at {
+                    Some((_, at)) => self.memory.is_some() && is_value(at),
+                    None => true,
+                })
+                && self.elements.iter().all(|segment| {
+                    segment.content.iter().all(is_value)
+                        && segment
+                            .at
+                            .as_ref()
+                            .is_none_or(|(table, at)| *table < tables && is_value(at))
+                })
+                && self.exports.iter().all(|(_, exported)| match exported {
+                    Exported::Function(place) => *place < functions,
+                    Exported::Table(index) => *index < tables,
+                    Exported::Memory => self.memory.is_some(),
+                    Exported::Global(index) => *index < globals,
+                })
+                && self.start.is_none_or(|place| place < functions),
+        )
+    }
+
     /// Of a function that is referred to, by its place.
     pub(crate) fn type_of(&self, place: u32) -> &FunctionType {
         &self.entries[self.functions[place as usize] as usize]
@@ -285,4 +349,122 @@ fn expression(module: &Module<'_>, expression: &ConstExpr<'_>) -> Result<Express
         });
     }
     Ok(steps.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ValueType;
+
+    fn constant() -> Expression {
+        [Step::Constant(slot(&[]))].into()
+    }
+
+    /// Of everything one, and of functions an imported one and its own.
+    fn plan() -> Plan {
+        let table = TableType {
+            element: ValueType::Function,
+            initial: 1,
+            maximum: None,
+        };
+        let global = wasmparser::GlobalType {
+            content_type: wasmparser::ValType::I32,
+            mutable: false,
+            shared: false,
+        };
+        let functions = [Step::Function(0), Step::Function(1)].map(|step| -> Expression { [step].into() });
+        Plan {
+            offsets: Offsets::new(1, 0, 1, 2).unwrap(),
+            imports: [Import {
+                module: "m".into(),
+                name: "f".into(),
+                kind: Imported::Function,
+            }]
+            .into(),
+            imported_functions: 1,
+            functions: [0, 0].into(),
+            entries: [FunctionType {
+                parameters: [].into(),
+                results: [].into(),
+                signature: 1,
+            }]
+            .into(),
+            tables: [(table, None)].into(),
+            imported_tables: 0,
+            memory: Some(MemoryType {
+                initial: 1,
+                maximum: None,
+            }),
+            imported_memory: false,
+            globals: [(global.into(), Some(constant()))].into(),
+            imported_globals: 0,
+            data: [Segment {
+                content: ByteBuf::from(*b"data"),
+                at: Some((0, constant())),
+                declared: false,
+            }]
+            .into(),
+            elements: [Segment {
+                content: functions.into(),
+                at: Some((0, constant())),
+                declared: false,
+            }]
+            .into(),
+            exports: [
+                ("f", Exported::Function(1)),
+                ("t", Exported::Table(0)),
+                ("m", Exported::Memory),
+                ("g", Exported::Global(0)),
+            ]
+            .map(|(name, exported)| (name.into(), exported))
+            .into(),
+            start: Some(1),
+            sets_tables: false,
+        }
+    }
+
+    #[test]
+    fn a_plan_that_refers_to_what_it_does_not_have_is_refused() {
+        let read = |change: &dyn Fn(&mut Plan)| {
+            let mut plan = plan();
+            change(&mut plan);
+            Plan::read(&postcard::to_allocvec(&plan).unwrap()).map(drop)
+        };
+        read(&|_| ()).unwrap();
+        read(&|plan| plan.elements[0].content[0] = [Step::Global(0)].into()).unwrap();
+        let sum = [Step::Global(0), Step::Global(0), Step::I32(Arithmetic::Add)];
+        read(&|plan| plan.globals[0].1 = Some(sum.into())).unwrap();
+
+        let changes: [&dyn Fn(&mut Plan); 22] = [
+            &|plan| plan.offsets = Offsets::new(1, 0, 1, 1).unwrap(),
+            &|plan| plan.imports = [].into(),
+            &|plan| plan.imports[0].kind = Imported::Table(plan.tables[0].0),
+            &|plan| plan.imported_functions = 3,
+            &|plan| plan.functions[1] = 1,
+            &|plan| plan.functions = [0].into(),
+            &|plan| plan.entries = [].into(),
+            &|plan| plan.tables = [].into(),
+            &|plan| plan.tables[0].1 = Some([Step::Function(2)].into()),
+            &|plan| plan.imported_tables = 1,
+            &|plan| plan.memory = None,
+            &|plan| plan.globals = [].into(),
+            &|plan| plan.globals[0].1 = Some([Step::Global(1)].into()),
+            &|plan| plan.globals[0].1 = Some(sum[1..].into()),
+            &|plan| plan.globals[0].1 = Some([].into()),
+            &|plan| plan.imported_globals = 2,
+            &|plan| plan.data[0].at = Some((0, [Step::Function(2)].into())),
+            &|plan| plan.elements[0].at = Some((1, constant())),
+            &|plan| plan.elements[0].content[1] = [Step::Function(2)].into(),
+            &|plan| plan.exports[0].1 = Exported::Function(2),
+            &|plan| plan.exports[1].1 = Exported::Table(1),
+            &|plan| plan.start = Some(2),
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let refused = read(change).unwrap_err();
+            assert_eq!(
+                refused, "its plan refers to what it does not have",
+                "change {number}"
+            );
+        }
+    }
 }
