@@ -95,7 +95,7 @@ impl Native {
             compiler.version()
         );
         Self {
-            fingerprint: format!("5-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
+            fingerprint: format!("6-{}", contract::Digest(Sha256::digest(what.as_bytes()).into())),
             compiler,
             pool,
             second,
