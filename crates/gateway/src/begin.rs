@@ -52,13 +52,13 @@ pub(crate) fn not_kept(
     let problem = later::problem(error);
     match connection.invoke.take() {
         Some(_) => Reply::Rejection {
-            rejection: Rejection::of_problem(&problem),
+            rejection: Rejection::of_problem(&problem).into(),
             id,
             arrived,
         },
         None => Reply::Problem {
             header: (problem.status == 429).then(|| ("Retry-After", "1".into())),
-            problem,
+            problem: problem.into(),
             id,
             arrived,
         },
@@ -139,7 +139,7 @@ impl Edge {
                 self.count(&problem);
                 let reply = Reply::Problem {
                     header: challenge(&problem),
-                    problem,
+                    problem: problem.into(),
                     id,
                     arrived: intake.now,
                 };
@@ -158,7 +158,7 @@ impl Edge {
                 let Unrouted { problem, allow } = *unrouted;
                 self.count(&problem);
                 let reply = Reply::Problem {
-                    problem,
+                    problem: problem.into(),
                     id,
                     arrived: intake.now,
                     header: allow.map(|allow| ("Allow", allow.into())),
@@ -273,7 +273,7 @@ impl Edge {
         connection.invoke = None;
         connection.later = None;
         let reply = Reply::Rejection {
-            rejection,
+            rejection: rejection.into(),
             id,
             arrived: intake.now,
         };
@@ -310,7 +310,7 @@ impl Edge {
             Err(problem) => {
                 self.count(&problem);
                 let reply = Reply::Problem {
-                    problem,
+                    problem: problem.into(),
                     id: head.id,
                     arrived: intake.now,
                     header: None,
@@ -343,7 +343,7 @@ impl Edge {
         };
         self.count(&problem);
         let reply = Reply::Problem {
-            problem,
+            problem: problem.into(),
             id,
             header,
             arrived,
@@ -371,7 +371,7 @@ impl Edge {
                 self.count(&problem);
                 let reply = Reply::Problem {
                     header: (problem.status == 429).then(|| ("Retry-After", "1".into())),
-                    problem,
+                    problem: problem.into(),
                     id,
                     arrived,
                 };
@@ -407,7 +407,7 @@ impl Edge {
                     "raise `request_body` of this function in millpond.toml, or send less",
                 );
                 let reply = Reply::Problem {
-                    problem,
+                    problem: problem.into(),
                     id,
                     arrived: intake.now,
                     header: None,

@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 use calls::CallId;
-use contract::{Fault, Head, Name, Origin, Problem, RequestId, Trailers, VersionNumber};
+use contract::{Fault, Head, Name, Origin, Problem, Refusal, RequestId, Trailers, VersionNumber};
 use lambda::{Claim, Invoke, Rejection};
 use rustix::{
     fd::OwnedFd,
@@ -46,8 +46,8 @@ pub(crate) struct Connection {
     pub(crate) fault: Option<Fault>,
     /// That request, if its trace is exported.
     pub(crate) span: Option<Box<Span>>,
-    /// It was not admitted, and this was recorded of it.
-    pub(crate) refused: Option<Sample>,
+    /// It was not admitted, and this was recorded of it, if its trace is exported.
+    pub(crate) refused: Option<Box<Sample>>,
     /// Of the response that was made last.
     pub(crate) status: u16,
     pub(crate) manner: Manner,
@@ -176,15 +176,21 @@ pub(crate) enum Reply {
     Answer(Box<Answer>),
     /// From the gateway.
     Problem {
-        problem: Problem,
+        problem: Box<Problem>,
         id: RequestId,
         arrived: Instant,
         /// What the status asks for beside the problem: `Allow`, `Retry-After`.
         header: Option<Header>,
     },
+    /// It was not admitted.
+    Refused {
+        refusal: Refusal,
+        id: RequestId,
+        arrived: Instant,
+    },
     /// From the gateway, in the words of Lambda's API.
     Rejection {
-        rejection: Rejection,
+        rejection: Box<Rejection>,
         id: RequestId,
         arrived: Instant,
     },
@@ -275,6 +281,24 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// Takes a buffer, if it has none.
+    pub(crate) fn borrow(&mut self, spare: &mut Vec<u8>) {
+        if self.head.capacity() == 0 {
+            mem::swap(&mut self.head, spare);
+        }
+    }
+
+    /// Gives its buffer away once all is written: a connection that waits keeps none, and what the core writes next goes where its
+    /// caches still have it.
+    pub(crate) fn give_back(&mut self, spare: &mut Vec<u8>) {
+        if self.is_empty() {
+            let buffer = mem::take(&mut self.head);
+            if (1..=2 * COPIED).contains(&buffer.capacity()) {
+                *spare = buffer;
+            }
+        }
+    }
+
     /// Where heads and small bodies are appended.
     pub(crate) fn head(&mut self) -> &mut Vec<u8> {
         &mut self.head
@@ -366,9 +390,6 @@ impl Output {
         }
         self.written = 0;
         self.head.clear();
-        if self.head.capacity() > 2 * COPIED {
-            self.head = Vec::new();
-        }
         Ok(true)
     }
 

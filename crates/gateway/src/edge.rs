@@ -8,11 +8,12 @@ use crate::{
     invoke,
     later::Inbox,
     options::Options,
+    refusals::Refusals,
     respond,
     streams::{Download, Upload},
 };
 use bytes::Bytes;
-use contract::{Body, CoreId, Head, Problem, RequestId};
+use contract::{Body, CoreId, Head, RequestId};
 use dispatcher::Reader;
 use lambda::{MAX_PAYLOAD, Rejection};
 use std::{
@@ -37,6 +38,9 @@ pub(crate) struct Edge {
     pub(crate) adopted: Option<adoption::Intake>,
     /// Spans of requests in work whose connection has gone, by its token.
     pub(crate) orphans: HashMap<u64, Box<Span>>,
+    refusals: Refusals,
+    /// For the next response.
+    pub(crate) spare: Vec<u8>,
 }
 
 /// A request whose head is here and whose body may not be.
@@ -101,6 +105,8 @@ impl Edge {
             kept: Inbox::default(),
             adopted,
             orphans: HashMap::new(),
+            refusals: Refusals::default(),
+            spare: Vec::new(),
         }
     }
 
@@ -336,7 +342,7 @@ impl Edge {
             && let Err(reply) = invoke::prepare(invoke, &mut request).and_then(|()| {
                 within_rate(&request.target, arrived).map_err(|rejection| {
                     Box::new(Reply::Rejection {
-                        rejection,
+                        rejection: rejection.into(),
                         id,
                         arrived,
                     })
@@ -356,24 +362,18 @@ impl Edge {
         match intake.submit(request) {
             Ok(()) => connection.in_work = true,
             Err((invocation, refusal)) => {
-                connection.refused = Some(respond::record_refused(
-                    &invocation.target,
-                    self.core,
-                    refusal,
-                    invocation.body.known_length().unwrap_or(0) as u64,
-                ));
+                let length = invocation.body.known_length().unwrap_or(0) as u64;
+                let sample = respond::record_refused(&invocation.target, self.core, refusal, length);
+                if connection.span.is_some() {
+                    connection.refused = Some(Box::new(sample));
+                }
                 let reply = match connection.invoke.take() {
                     Some(_) => Reply::Rejection {
-                        rejection: Rejection::of_refusal(refusal),
+                        rejection: Rejection::of_refusal(refusal).into(),
                         id,
                         arrived,
                     },
-                    None => Reply::Problem {
-                        problem: Problem::of_refusal(refusal),
-                        id,
-                        header: Some(respond::retry(refusal)),
-                        arrived,
-                    },
+                    None => Reply::Refused { refusal, id, arrived },
                 };
                 self.reply(connection, reply, Framing::None, dirty);
             }
@@ -420,7 +420,11 @@ impl Edge {
             }
             // Too late to say anything but that it broke off.
             (Some(download), _) if !download.is_unsaid() => (None, false),
-            (_, reply) => (respond::respond(connection, reply, self.core, date, now), true),
+            (_, reply) => {
+                connection.output.borrow(&mut self.spare);
+                let made = respond::respond(connection, reply, &mut self.refusals, self.core, date, now);
+                (made, true)
+            }
         };
         if let (Some(span), Some(sample), Some(tracer)) =
             (connection.span.take(), sample, &self.options.tracer)
@@ -477,12 +481,12 @@ impl Edge {
         };
         connection.reply = Some(match (most, &connection.phase) {
             (Some(most), Phase::Body(incoming)) if reject.status == 413 => Reply::Rejection {
-                rejection: Rejection::too_large(incoming.limit, most),
+                rejection: Rejection::too_large(incoming.limit, most).into(),
                 id,
                 arrived,
             },
             _ => Reply::Problem {
-                problem: reject.problem(Some(id)),
+                problem: reject.problem(Some(id)).into(),
                 id,
                 header: None,
                 arrived,

@@ -287,7 +287,7 @@ impl Gateway {
         match result {
             Err(_) => return false,
             Ok(false) => return true,
-            Ok(true) => {}
+            Ok(true) => connection.output.give_back(&mut edge.spare),
         }
         if connection
             .download
@@ -486,7 +486,7 @@ impl Front for Gateway {
                 );
                 let id = self.edge.ids.next();
                 connection.reply = Some(Reply::Problem {
-                    problem,
+                    problem: problem.into(),
                     id,
                     header: None,
                     arrived: now,

@@ -15,9 +15,9 @@ use worker::{Answer, Failure, Invocation, Response};
 /// Makes the invocation what was asked for, or says what to answer in its place.
 pub(crate) fn prepare(invoke: &Invoke, invocation: &mut Invocation) -> Result<(), Box<Reply>> {
     let (id, arrived) = (invocation.head.id, invocation.arrived);
-    let rejected = |rejection| {
+    let rejected = |rejection: Rejection| {
         Box::new(Reply::Rejection {
-            rejection,
+            rejection: rejection.into(),
             id,
             arrived,
         })

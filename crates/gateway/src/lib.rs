@@ -10,7 +10,7 @@
 //! ```
 //!
 //! One request of a connection is in work at a time; pipelined ones wait in its buffer and are answered in order. A
-//! connection that is idle holds a few hundred bytes: reading goes through one buffer of the core's.
+//! connection that is idle holds a few hundred bytes: reading and writing go through two buffers of the core's.
 //!
 //! Other protocols end elsewhere in the node and come as HTTP/1.1 over sockets that [`Adoption`] brings; a client that
 //! begins to speak HTTP/2 on one of ours, or asks for it, goes there by [`Departure`].
@@ -33,6 +33,7 @@ mod invoke;
 mod later;
 mod listener;
 mod options;
+mod refusals;
 mod respond;
 mod streams;
 

@@ -5,6 +5,7 @@ use crate::{
     events,
     http1::{ResponseLine, write_head},
     invoke,
+    refusals::{Novel, Refusals, whole_seconds},
     streams::{self, Download},
 };
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use worker::{Answer, Failure, Response, Target, Timing};
 pub(crate) fn respond(
     connection: &mut Connection,
     reply: Reply,
+    refusals: &mut Refusals,
     core: CoreId,
     date: [u8; 29],
     now: Instant,
@@ -48,6 +50,10 @@ pub(crate) fn respond(
             problem.request_id = Some(id);
             let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
             problem_response(connection, &problem, header, &said, date);
+        }
+        Reply::Refused { refusal, id, arrived } => {
+            let said = server_timing(&Timing::unstarted(arrived, now), Duration::ZERO);
+            refused(connection, refusals, (refusal, id), &said, date);
         }
         Reply::Rejection {
             rejection,
@@ -91,13 +97,13 @@ pub(crate) fn respond(
                 (Some(invoke), result) => {
                     invoke::answered(connection, &invoke, &answer, &result, &said, date)
                 }
-                (None, Ok(response)) => success(connection, answer.id, response, &said, date),
-                (None, Err(failure)) => failed(connection, answer.id, &failure, &said, date),
+                (None, Ok(response)) => success(connection, refusals, answer.id, response, &said, date),
+                (None, Err(failure)) => failed(connection, refusals, answer.id, &failure, &said, date),
             };
             return Some(record(&answer, core, outcome, write, response_bytes));
         }
     }
-    connection.refused.take()
+    connection.refused.take().map(|sample| *sample)
 }
 
 /// Ends a response that went out in pieces. `false` if it is not what its head said: the connection must be closed.
@@ -187,6 +193,7 @@ pub(crate) fn record_refused(target: &Target, core: CoreId, refusal: Refusal, re
 
 fn success(
     connection: &mut Connection,
+    refusals: &mut Refusals,
     id: RequestId,
     response: Response,
     timing: &[u8],
@@ -197,6 +204,7 @@ fn success(
         // An engine owes a head before `Done`.
         return failed(
             connection,
+            refusals,
             id,
             &Failure::Platform("the engine gave no response".into()),
             timing,
@@ -229,7 +237,7 @@ fn success(
             let fault = contract::Fault::BadOutput {
                 reason: bad.to_string(),
             };
-            return failed(connection, id, &Failure::Fault(fault), timing, date);
+            return failed(connection, refusals, id, &Failure::Fault(fault), timing, date);
         }
     }
     (Outcome::Ok, length)
@@ -237,22 +245,19 @@ fn success(
 
 fn failed(
     connection: &mut Connection,
+    refusals: &mut Refusals,
     id: RequestId,
     failure: &Failure,
     timing: &[u8],
     date: [u8; 29],
 ) -> (Outcome, u64) {
-    let mut header = None;
     let (outcome, mut problem) = match failure {
         Failure::Fault(fault) => (Outcome::Fault(fault.code()), Problem::of_fault(fault)),
         // Whoever reads this has closed one half of its connection, or sent what is no body.
         Failure::Left(fault) => (Outcome::Left, Problem::of_fault(fault)),
         Failure::Refused(refusal) => {
-            header = Some(retry(*refusal));
-            (
-                Outcome::Refused(Problem::refusal_code(*refusal)),
-                Problem::of_refusal(*refusal),
-            )
+            refused(connection, refusals, (*refusal, id), timing, date);
+            return (Outcome::Refused(Problem::refusal_code(*refusal)), 0);
         }
         Failure::Platform(reason) => {
             let problem = Problem::new(
@@ -265,19 +270,42 @@ fn failed(
         }
     };
     problem.request_id = Some(id);
-    problem_response(connection, &problem, header, timing, date);
+    problem_response(connection, &problem, None, timing, date);
     (outcome, 0)
 }
 
 const PLATFORM: &str = "platform";
 
-/// When to try again, as the `Retry-After` header says it: in whole seconds.
-pub(crate) fn retry(refusal: Refusal) -> Header {
-    let seconds = match refusal.retry_after().as_secs() {
-        0 | 1 => "1".into(),
+/// To a request that was not admitted.
+fn refused(
+    connection: &mut Connection,
+    refusals: &mut Refusals,
+    (refusal, id): (Refusal, RequestId),
+    timing: &[u8],
+    date: [u8; 29],
+) {
+    let (hex, manner) = (id.hex(), connection.manner);
+    let novel = Novel {
+        date: &date,
+        timing,
+        id: &hex,
+    };
+    let is_usual = manner.keep_alive && !manner.http10 && !manner.to_head;
+    if is_usual && let Some(status) = refusals.repeat(connection.output.head(), refusal, novel) {
+        connection.status = status;
+        return;
+    }
+    let start = connection.output.head().len();
+    let mut problem = Problem::of_refusal(refusal);
+    problem.request_id = Some(id);
+    let seconds = match whole_seconds(refusal.retry_after()) {
+        1 => "1".into(),
         more => more.to_string().into(),
     };
-    ("Retry-After", seconds)
+    problem_response(connection, &problem, Some(("Retry-After", seconds)), timing, date);
+    if is_usual {
+        refusals.keep(refusal, problem.status, &connection.output.head()[start..], novel);
+    }
 }
 
 /// Room for most problems, in bytes.
@@ -353,6 +381,9 @@ fn server_timing(timing: &Timing, write: Duration) -> SmallVec<[u8; 96]> {
     if phases.iter().all(|micros| *micros < 10_000) {
         let mut text = *SHORT;
         for (place, micros) in PLACES.into_iter().zip(phases) {
+            if micros == 0 {
+                continue;
+            }
             let micros = u32::try_from(micros).unwrap_or_default();
             for (place, unit) in [(place, 1_000), (place + 2, 100), (place + 3, 10), (place + 4, 1)] {
                 text[place] = b'0' + u8::try_from(micros / unit % 10).unwrap_or_default();
