@@ -1,6 +1,7 @@
 """Each limit: the right status, and an answer that says which it was and how to raise it."""
 
 import time
+from email.utils import parsedate_to_datetime
 
 import pytest
 from harness import eventually, get
@@ -138,6 +139,42 @@ def test_refusals_do_not_outlast_their_cause(node):
     app.call("sleep", rest="?ms=1").problem(429, "limit-queue")
     answers(first)
     assert app.call("sleep", rest="?ms=1").status == 200
+
+
+def test_each_refusal_is_of_its_own_request(node):
+    """Refusals of a kind say the same, but for whose they are; and in the manner in which each was asked for."""
+    app = node.deploy("lim-refusals", {"sleep": ("sleep", {"concurrency": 1, "queue": 0})})
+    first = at_once(app, "sleep", 1, "?ms=1500")
+    running(node, "sleep", 1)
+    path, identities, said = app.path("sleep", "?ms=1"), [], []
+    with node.wire() as wire:
+        for method in ["GET", "GET", "HEAD", "GET", "POST"]:
+            wire.send(get(path, method=method, headers="Content-Length: 0\r\n" if method == "POST" else ""))
+            answer = wire.read(method)
+            assert answer.status == 429 and answer.headers["Content-Type"] == "application/problem+json"
+            assert answer.timing["run"] == 0 and parsedate_to_datetime(answer.headers["Date"])
+            identities.append(answer.headers["X-Request-Id"])
+            if method == "HEAD":
+                assert int(answer.headers["Content-Length"]) > 0
+                continue
+            problem = answer.problem(429, "limit-queue")
+            assert problem.pop("request_id") == identities[-1]
+            said.append((problem, sorted(set(answer.headers) - {"Connection"}), answer.headers["Retry-After"]))
+        wire.send(get(path, version="HTTP/1.0"))
+        answer = wire.read()
+        assert answer.problem(429, "limit-queue")["request_id"] == answer.headers["X-Request-Id"]
+        assert answer.headers["Connection"] == "close" and wire.is_closed()
+    # Several at once on one connection, the last of which ends it.
+    with node.wire() as wire:
+        wire.send(get(path) * 3 + get(path, headers="Connection: close\r\n"))
+        for _ in range(4):
+            answer = wire.read()
+            identities.append(answer.headers["X-Request-Id"])
+            assert answer.problem(429, "limit-queue")["request_id"] == identities[-1]
+        assert answer.headers["Connection"] == "close" and wire.is_closed()
+    assert len(set(identities)) == len(identities)
+    assert all(one == said[0] for one in said)
+    assert answers(first)[0].status == 200
 
 
 def test_timeout_of_a_request_that_waits(node):

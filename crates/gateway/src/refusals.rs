@@ -107,8 +107,8 @@ mod tests {
     fn answer(novel: Novel<'_>) -> Vec<u8> {
         let (date, timing, id) = (novel.date, novel.timing, novel.id);
         [
-            b"429\r\n",
-            &timing[..],
+            &b"429\r\n"[..],
+            timing,
             b"\r\n",
             id,
             b"\r\n",
