@@ -382,6 +382,7 @@ impl Edge {
 
     /// Puts what the request has come to into the output. `false` if the connection is to be closed.
     pub(crate) fn produce(&mut self, connection: &mut Connection, intake: &Intake<'_>) -> bool {
+        connection.output.borrow(&mut self.spare);
         if let Some(download) = &mut connection.download {
             let date = self.clock.at(intake.now);
             if intake.is_draining() && download.is_unsaid() {
@@ -421,7 +422,6 @@ impl Edge {
             // Too late to say anything but that it broke off.
             (Some(download), _) if !download.is_unsaid() => (None, false),
             (_, reply) => {
-                connection.output.borrow(&mut self.spare);
                 let made = respond::respond(connection, reply, &mut self.refusals, self.core, date, now);
                 (made, true)
             }
