@@ -8,8 +8,8 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Refusals(Vec<Said>);
 
-/// A code, and the seconds after which to try again.
-type Kind = (&'static str, u64);
+/// A code, the seconds after which to try again, and the length of the timing: what decides the words and where they are.
+type Kind = (&'static str, u64, usize);
 
 struct Said {
     kind: Kind,
@@ -18,7 +18,7 @@ struct Said {
     bytes: Vec<u8>,
     /// Where what is to be put in begins.
     date: usize,
-    timing: (usize, usize),
+    timing: usize,
     ids: [usize; 2],
 }
 
@@ -35,15 +35,14 @@ const MOST: usize = 16;
 impl Refusals {
     /// Appends the answer if one of its kind was kept. Returns its status.
     pub(crate) fn repeat(&self, out: &mut Vec<u8>, refusal: Refusal, novel: Novel<'_>) -> Option<u16> {
-        let kind = kind(refusal);
-        let same = |said: &&Said| said.kind == kind && said.timing.1 == novel.timing.len();
-        let said = self.0.iter().find(same)?;
+        let kind = kind(refusal, novel);
+        let said = self.0.iter().find(|said| said.kind == kind)?;
         let start = out.len();
         out.extend_from_slice(&said.bytes);
         let [first, second] = said.ids;
         for (place, text) in [
             (said.date, &novel.date[..]),
-            (said.timing.0, novel.timing),
+            (said.timing, novel.timing),
             (first, novel.id),
             (second, novel.id),
         ] {
@@ -53,9 +52,9 @@ impl Refusals {
         Some(said.status)
     }
 
-    /// Keeps an answer, unless something of it is not where it is looked for.
+    /// Keeps an answer, in the place of the oldest if there are many, unless something of it is not where it is looked for.
     pub(crate) fn keep(&mut self, refusal: Refusal, status: u16, bytes: &[u8], novel: Novel<'_>) {
-        let kind = kind(refusal);
+        let kind = kind(refusal, novel);
         self.0.retain(|said| said.kind != kind);
         let find = |text: &[u8]| {
             let mut windows = bytes.windows(text.len());
@@ -68,15 +67,16 @@ impl Refusals {
             Some(behind + windows.position(|window| window == novel.id)?)
         });
         let places = (find(novel.date), find(novel.timing), first, second);
-        if let (Some(date), Some(timing), Some(first), Some(second)) = places
-            && self.0.len() < MOST
-        {
+        if let (Some(date), Some(timing), Some(first), Some(second)) = places {
+            if self.0.len() == MOST {
+                self.0.remove(0);
+            }
             self.0.push(Said {
                 kind,
                 status,
                 bytes: bytes.to_vec(),
                 date,
-                timing: (timing, novel.timing.len()),
+                timing,
                 ids: [first, second],
             });
         }
@@ -88,11 +88,11 @@ pub(crate) fn whole_seconds(retry_after: Duration) -> u64 {
     retry_after.as_secs().max(1)
 }
 
-/// What decides the words.
-fn kind(refusal: Refusal) -> Kind {
+fn kind(refusal: Refusal, novel: Novel<'_>) -> Kind {
     (
         Problem::refusal_code(refusal),
         whole_seconds(refusal.retry_after()),
+        novel.timing.len(),
     )
 }
 
@@ -102,6 +102,12 @@ mod tests {
 
     const LATE: Refusal = Refusal::TooLate {
         retry_after: Duration::from_millis(20),
+    };
+
+    const NOVEL: Novel<'_> = Novel {
+        date: b"Sun, 06 Nov 1994 08:49:37 GMT",
+        timing: b"queue;dur=0.001",
+        id: b"0123456789abcdef0123456789abcdef",
     };
 
     fn answer(novel: Novel<'_>) -> Vec<u8> {
@@ -123,11 +129,7 @@ mod tests {
     #[test]
     fn what_is_repeated_is_what_would_have_been_made() {
         let mut refusals = Refusals::default();
-        let first = Novel {
-            date: b"Sun, 06 Nov 1994 08:49:37 GMT",
-            timing: b"queue;dur=0.001",
-            id: b"0123456789abcdef0123456789abcdef",
-        };
+        let first = NOVEL;
         let second = Novel {
             date: b"Sun, 06 Nov 1994 08:49:38 GMT",
             timing: b"queue;dur=9.999",
@@ -143,17 +145,12 @@ mod tests {
     #[test]
     fn others_are_not_repeated() {
         let mut refusals = Refusals::default();
-        let novel = Novel {
-            date: b"Sun, 06 Nov 1994 08:49:37 GMT",
-            timing: b"queue;dur=0.001",
-            id: b"0123456789abcdef0123456789abcdef",
-        };
-        refusals.keep(LATE, 429, &answer(novel), novel);
+        refusals.keep(LATE, 429, &answer(NOVEL), NOVEL);
         let mut out = Vec::new();
         let after = |seconds| Refusal::TooLate {
             retry_after: Duration::from_secs(seconds),
         };
-        assert_eq!(refusals.repeat(&mut out, after(1), novel), Some(429));
+        assert_eq!(refusals.repeat(&mut out, after(1), NOVEL), Some(429));
         out.clear();
         for other in [
             after(2),
@@ -162,31 +159,48 @@ mod tests {
                 retry_after: Duration::from_secs(1),
             },
         ] {
-            assert_eq!(refusals.repeat(&mut out, other, novel), None);
+            assert_eq!(refusals.repeat(&mut out, other, NOVEL), None);
         }
         let longer = Novel {
             timing: b"queue;dur=10.001",
-            ..novel
+            ..NOVEL
         };
         assert_eq!(refusals.repeat(&mut out, LATE, longer), None);
         // One that says the request's id once is not what is expected, and takes the place of none.
-        refusals.keep(Refusal::Draining, 503, &answer(novel)[..100], novel);
-        assert_eq!(refusals.repeat(&mut out, Refusal::Draining, novel), None);
+        refusals.keep(Refusal::Draining, 503, &answer(NOVEL)[..100], NOVEL);
+        assert_eq!(refusals.repeat(&mut out, Refusal::Draining, NOVEL), None);
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn those_that_waited_longer_put_no_other_out() {
+        let mut refusals = Refusals::default();
+        let longer = Novel {
+            timing: b"queue;dur=10.001",
+            ..NOVEL
+        };
+        for novel in [NOVEL, longer] {
+            refusals.keep(LATE, 429, &answer(novel), novel);
+        }
+        for novel in [NOVEL, longer, NOVEL] {
+            let mut out = Vec::new();
+            assert_eq!(refusals.repeat(&mut out, LATE, novel), Some(429));
+            assert_eq!(out, answer(novel));
+        }
     }
 
     #[test]
     fn there_are_no_more_than_a_few() {
         let mut refusals = Refusals::default();
-        let novel = Novel {
-            date: b"Sun, 06 Nov 1994 08:49:37 GMT",
-            timing: b"queue;dur=0.001",
-            id: b"0123456789abcdef0123456789abcdef",
+        let full = |seconds| Refusal::QueueFull {
+            retry_after: Duration::from_secs(seconds),
         };
-        for seconds in 0..100 {
-            let retry_after = Duration::from_secs(seconds);
-            refusals.keep(Refusal::QueueFull { retry_after }, 429, &answer(novel), novel);
+        for seconds in 1..100 {
+            refusals.keep(full(seconds), 429, &answer(NOVEL), NOVEL);
         }
         assert_eq!(refusals.0.len(), MOST);
+        let mut out = Vec::new();
+        assert_eq!(refusals.repeat(&mut out, full(1), NOVEL), None);
+        assert_eq!(refusals.repeat(&mut out, full(99), NOVEL), Some(429));
     }
 }

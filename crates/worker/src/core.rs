@@ -371,7 +371,13 @@ impl<F: Front> Core<F> {
         if self.queues.is_empty() && self.queues.steal(now) {
             self.metrics.steals.add(1);
         }
-        while let Some(next) = self.queues.next(now) {
+        loop {
+            let Some(next) = self.queues.next(now) else {
+                if self.queues.recall(now) {
+                    continue;
+                }
+                break;
+            };
             self.queues.offer();
             if self.owes && self.is_long(&next) {
                 self.flush(now);

@@ -252,6 +252,19 @@ impl Queues {
         }
     }
 
+    /// The most urgent of what nobody has stolen is this core's own again, if there is any. Others can still have the rest.
+    pub(crate) fn recall(&mut self, now: Instant) -> bool {
+        let recalled = self.deque.pop();
+        let any = recalled.is_some();
+        if let Some(invocation) = recalled {
+            if self.deque.is_empty() {
+                self.seat().offer.withdraw();
+            }
+            self.enter(invocation, now);
+        }
+        any
+    }
+
     /// Takes a request from another core, if there is one to be had.
     pub(crate) fn steal(&mut self, now: Instant) -> bool {
         let stolen = self.shared.steal(self.core);

@@ -43,6 +43,29 @@ fn a_request_is_answered_in_the_turn_that_reads_it() {
     assert_eq!(solo.world().places(), 8, "its sandbox is gone");
 }
 
+/// What lies ready for other cores and is taken by none costs no turn of its own. That a turn ends early because the machine
+/// halted in it is not the rule.
+#[test]
+fn what_no_other_core_takes_is_answered_in_that_turn_too() {
+    let mut solo = Solo::among("that no other core takes", 2, 8);
+    let function = solo.functions.make(Options::default());
+    let mut at_once = 0;
+    for _ in 0..100 {
+        let three = vec![(function.clone(), Script::done(), Duration::ZERO); 3];
+        let ids = solo.client.submit_all(0, three);
+        solo.turn();
+        let mut ends = solo.client.ends();
+        at_once += u32::from(ends.len() == 3);
+        while ends.len() < 3 {
+            solo.turn();
+            ends.extend(solo.client.ends());
+        }
+        let ended: Vec<_> = ends.iter().map(|end| end.id).collect();
+        assert_eq!(ended, ids, "in the order of their arrival");
+    }
+    assert!(at_once >= 50, "{at_once} of 100");
+}
+
 #[test]
 fn each_end_is_told_as_what_it_is() {
     let mut solo = Solo::new("each end", 8);

@@ -911,8 +911,13 @@ pub(crate) struct Solo {
 
 impl Solo {
     pub(crate) fn new(test: &'static str, places: u32) -> Self {
+        Self::among(test, 1, places)
+    }
+
+    /// The first of several cores; nobody turns the others.
+    pub(crate) fn among(test: &'static str, cores: u16, places: u32) -> Self {
         let _watchdog = Watchdog::set(test);
-        let (functions, shared, mut seatless, _ticker, inboxes) = assemble(1, places);
+        let (functions, shared, mut seatless, _ticker, inboxes) = assemble(cores, places);
         let (outbox, ended) = mpsc::channel();
         let core = seat(seatless.remove(0), &functions.metrics, inboxes[0].clone(), outbox);
         let client = Client {
