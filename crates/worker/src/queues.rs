@@ -1,8 +1,9 @@
 //! Requests without a sandbox, and what decides who is next.
 //!
 //! All that can run is the policy's. Before a core runs something it puts a few requests that others could begin into a deque,
-//! the most urgent first; what is still there when it comes back to its sockets is its own again. So the policy sees
-//! nearly everything that its core could run, others find work without asking, and a queue of pings costs hardly any deque.
+//! the most urgent first; what is still there when the policy has nothing else, or when the core comes back to its sockets, is
+//! its own again. So the policy sees nearly everything that its core could run, others find work without asking, and a queue of
+//! pings costs hardly any deque.
 
 use crate::{Invocation, Shared, shared::Seat};
 use contract::{Admission, CoreId, Job, Load, Policy, Refusal, Stop, Ticket, Time};
