@@ -9,7 +9,7 @@ use millpond_service_s3::{Credentials, Options, Payload};
 use serde_json::Value;
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
     thread,
@@ -24,6 +24,7 @@ pub(crate) struct Gateway {
     child: Child,
     pub(crate) address: SocketAddr,
     folder: TempDir,
+    _port: tokio::net::TcpSocket,
 }
 
 impl Gateway {
@@ -38,8 +39,7 @@ impl Gateway {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        // A port that was free a moment ago.
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (_port, address) = super::port();
         let child = Command::new(PROGRAM)
             .args(["--port", &address.to_string(), "--keep-alive", "--quiet"])
             .args(options)
@@ -53,6 +53,7 @@ impl Gateway {
             child: child.unwrap(),
             address,
             folder,
+            _port,
         };
         let begun = Instant::now();
         while TcpStream::connect(address).is_err() {

@@ -13,11 +13,12 @@ use millpond_service_s3::{Credentials, Options, S3};
 use std::{
     collections::VecDeque,
     future::poll_fn,
+    net::SocketAddr,
     sync::Arc,
     task::{Poll, Waker},
     time::Duration,
 };
-use tokio::runtime::Runtime;
+use tokio::{net::TcpSocket, runtime::Runtime};
 
 const ALL: [S3Action; 4] = [S3Action::Get, S3Action::Put, S3Action::List, S3Action::Delete];
 
@@ -58,6 +59,16 @@ impl Ours {
             body.map(|body| String::from_utf8(body).unwrap()),
         )
     }
+}
+
+/// A port that nobody listens on, but for a server that is told of it and binds it again (`SO_REUSEADDR`). As long as this socket has it, the
+/// kernel gives it to no other that asks for any.
+fn port() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
 
 /// All of a body.

@@ -576,11 +576,7 @@ fn no_more_calls_are_under_way_than_may_be() {
 #[test]
 fn where_nobody_listens_the_connection_is_refused() {
     let server = Server::start().unwrap();
-    // A port that was free a moment ago.
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let (_port, free) = super::port();
     for (endpoint, expected) in [
         (format!("http://{free}"), "Refused"),
         ("http://nobody.invalid".into(), "Name"),
