@@ -407,7 +407,8 @@ pub fn fd_readdir(
     with_file(command, fd, Errno::NOTDIR, |files| {
         let room = memory::slice_mut(memory, buffer, length as usize)?;
         let mut at = 0;
-        for (next, (name, stat)) in (cookie.saturating_add(1)..).zip(files.entries_from(fd, cookie)?) {
+        // In this order: behind the last entry no number is asked for, and the guest's may be the largest that there is.
+        for ((name, stat), next) in files.entries_from(fd, cookie)?.zip(cookie.saturating_add(1)..) {
             let mut head = [0; 24];
             head[..8].copy_from_slice(&next.to_le_bytes());
             head[8..16].copy_from_slice(&stat.inode.to_le_bytes());

@@ -725,6 +725,10 @@ fn a_pure_function_finds_its_directories() {
         Ok(Errno::SUCCESS)
     );
     assert_eq!((run.2[512], &run.2[24..27]), (30, b"out".as_slice()));
+    for behind in [5, u64::MAX - 1, u64::MAX] {
+        let read = crate::fd_readdir(&mut run.0, &mut run.2, 3, 0, 100, behind, 512);
+        assert_eq!((read, run.2[512]), (Ok(Errno::SUCCESS), 0));
+    }
 }
 
 #[test]
