@@ -555,7 +555,10 @@ fn errors_are_what_they_are() {
         let calling = session.call(call("GET", target.to_owned(), Bytes::new()));
         own.runtime.block_on(calling).unwrap_err()
     };
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port that is a connection's own: nobody listens on it, and nobody else is given it meanwhile.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let closed = taken.local_addr().unwrap();
     assert!(matches!(ask("http://example.org/"), CallError::Denied(what) if what == "the host example.org"));
     assert!(matches!(ask("ftp://127.0.0.1/"), CallError::Target(_)));
     assert!(matches!(ask("/nothing"), CallError::Target(what) if what == "/nothing"));

@@ -313,7 +313,10 @@ fn wrong_usage_is_2() {
 
 #[test]
 fn nobody_there_is_1_and_says_how_to_start_a_node() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port that is a connection's own: nobody listens on it, and nobody else is given it meanwhile.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let address = taken.local_addr().unwrap();
     let output = millpond(&["list", "--admin", &format!("http://{address}")])
         .output()
         .unwrap();

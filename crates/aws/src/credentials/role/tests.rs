@@ -4,7 +4,7 @@ use egress::testing::Server;
 use jiff::Timestamp;
 use std::{
     collections::HashMap,
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     time::{Instant, UNIX_EPOCH},
 };
 use tokio::runtime::Runtime;
@@ -254,7 +254,10 @@ fn what_is_no_session_is_no_key() {
 
 #[test]
 fn who_is_not_there_is_not_reached() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port that is a connection's own: nobody listens on it, and nobody else is given it meanwhile.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let free = taken.local_addr().unwrap();
     let sts = Sts::start();
     let role = Arc::new(Role::new(node(), options(format!("http://{free}"))).unwrap());
     let failure = sts.failure(&Arc::new(role.session("f", POLICY.to_owned())));
