@@ -7,13 +7,15 @@ use contract::{
     Artefact, Code, CoreId, Digest, Engine, Grant, Image, Input, PrepareError, Sandbox, SpawnError, Step,
     Until, Usage,
 };
+use rustix::fs::{Mode, OFlags, openat};
 use std::{
+    ffi::OsString,
     fs::{self, File},
     io,
     os::fd::AsRawFd as _,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::Waker,
@@ -32,13 +34,16 @@ struct Forgetful {
     engine: Arc<dyn Engine>,
     cold: u64,
     requests: Arc<AtomicU64>,
+    /// Where artefacts lie, opened once as the registry does.
+    folders: Mutex<Vec<(PathBuf, Arc<File>)>>,
 }
 
 /// What is loaded, and what it is loaded from.
 struct Known {
     engine: Arc<dyn Engine>,
     hot: Arc<dyn Image>,
-    file: PathBuf,
+    folder: Arc<File>,
+    file: OsString,
     digest: Digest,
     cold: u64,
     /// To any function: a share of those to many functions is cold, too, though each has few.
@@ -66,11 +71,14 @@ impl Engine for Forgetful {
     }
 
     fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
-        let file = place(&artefact.file).map_err(|error| PrepareError::Artefact(error.to_string()))?;
+        let (folder, file) = self
+            .place(&artefact.file)
+            .map_err(|error| PrepareError::Artefact(error.to_string()))?;
         let digest = artefact.digest;
         Ok(Arc::new(Known {
             engine: self.engine.clone(),
             hot: self.engine.load(artefact)?,
+            folder,
             file,
             digest,
             cold: self.cold,
@@ -87,9 +95,21 @@ impl Engine for Forgetful {
     }
 }
 
-/// Where a file is, to be opened as the registry opens it.
-fn place(file: &File) -> io::Result<PathBuf> {
-    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+impl Forgetful {
+    /// Where a file is, to be opened as the registry opens it.
+    fn place(&self, file: &File) -> io::Result<(Arc<File>, OsString)> {
+        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::Error::other("an artefact that is not in a folder"));
+        };
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = folders.iter().find(|(path, _)| path == folder) {
+            return Ok((known.clone(), name.to_owned()));
+        }
+        let opened = Arc::new(File::open(folder)?);
+        folders.push((folder.to_owned(), opened.clone()));
+        Ok((opened, name.to_owned()))
+    }
 }
 
 impl Known {
@@ -118,7 +138,14 @@ impl Image for Known {
         }
         let failed = |reason: String| SpawnError::Failed { reason };
         let artefact = Artefact {
-            file: File::open(&self.file).map_err(|error| failed(error.to_string()))?,
+            file: openat(
+                &self.folder,
+                &self.file,
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .map_err(|error| failed(error.to_string()))?
+            .into(),
             digest: self.digest,
         };
         let loaded = self.engine.load(artefact);
@@ -148,6 +175,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
             engine,
             cold,
             requests: Arc::default(),
+            folders: Mutex::default(),
         })
     })
 }

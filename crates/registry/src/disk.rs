@@ -2,11 +2,13 @@
 
 use crate::{Error, crash};
 use contract::{ByteSize, CodeKind, Digest};
+use rustix::fs::{Mode, OFlags, openat};
 use sha2::{Digest as _, Sha256};
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, Write},
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 use tempfile::NamedTempFile;
@@ -137,18 +139,29 @@ pub(crate) fn remove_folder(path: &Path) {
 #[derive(Clone)]
 pub(crate) struct Files {
     folder: PathBuf,
+    /// What files are opened by, where the folder was there: to look up all folders on the way is half of an opening
+    /// (7 of 14 µs on a core that has been idle).
+    handle: Option<Arc<File>>,
     suffix: &'static str,
 }
 
 impl Files {
     pub(crate) fn open(folder: PathBuf, suffix: &'static str) -> Result<Self, Error> {
         make_folder(&folder)?;
-        Ok(Self::at(folder, suffix))
+        let handle = File::open(&folder).map_err(failed("open the folder", &folder))?;
+        Ok(Self {
+            handle: Some(Arc::new(handle)),
+            ..Self::at(folder, suffix)
+        })
     }
 
     /// The same, of a folder that may not be there. Nothing can be written then.
     pub(crate) fn at(folder: PathBuf, suffix: &'static str) -> Self {
-        Self { folder, suffix }
+        Self {
+            folder,
+            handle: None,
+            suffix,
+        }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -171,7 +184,16 @@ impl Files {
     /// beginning.
     pub(crate) fn open_verified(&self, name: Digest, expected: Digest) -> Result<Verified, Error> {
         let path = self.path(name);
-        let mut file = match File::open(&path) {
+        let opened = match &self.handle {
+            Some(folder) => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                openat(folder, self.name(name), flags, Mode::empty())
+                    .map(File::from)
+                    .map_err(io::Error::from)
+            }
+            None => File::open(&path),
+        };
+        let mut file = match opened {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Verified::Absent),
             Err(error) => return Err(failed("open", &path)(error)),
