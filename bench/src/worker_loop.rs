@@ -29,7 +29,8 @@ use telemetry::{
     usage::Recorder,
 };
 use worker::{
-    Answer, CoreOptions, Front, Intake, Invocation, Opening, Poller, Readiness, Shared, Target, TargetOptions,
+    Answer, CoreOptions, Front, Intake, Invocation, Opening, Poller, Readiness, Shared, Target,
+    TargetOptions, Targets,
 };
 
 #[derive(clap::Args)]
@@ -170,7 +171,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let metrics = Metrics::new(usize::from(options.cores));
     let grant = grant(options.memory)?;
     let its = image.clone();
-    let target = Arc::new(Target::new(TargetOptions {
+    let made_of = TargetOptions {
         log: logs.function(&grant.function, grant.version),
         metrics: metrics.function(&grant.function),
         grant: grant.clone(),
@@ -179,10 +180,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         usage: Arc::new(Recorder::new(usize::from(options.cores))),
         load: Box::new(move || Ok(its.clone())),
         claim: Claim::default(),
-    }));
-    target.preload().map_err(anyhow::Error::msg)?;
+    };
+    let targets = Targets::new(made_of, usize::from(options.cores));
+    targets.preload().map_err(anyhow::Error::msg)?;
     let (_shared, mut seatless, _ticker) = Shared::assemble(options.cores, vec![engine])?;
     let seat = seatless.remove(0);
+    let target = targets.on(seat.core()).clone();
     let metrics = metrics.core(seat.core()).context("a core has metrics")?;
     let policy = options.policy.policy(policy::QUANTUM);
     // Readable from the beginning, and never read.

@@ -162,6 +162,12 @@ pub trait Image: Send + Sync {
         None
     }
 
+    /// The same image, for one core to make sandboxes of: who has a reference to this one is counted where no other core counts. `None` if
+    /// it makes no difference.
+    fn another(&self) -> Option<Arc<dyn Image>> {
+        None
+    }
+
     /// A fresh sandbox, in microseconds: nothing in it comes from an earlier request. The code has not begun to run.
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError>;
 }

@@ -40,7 +40,7 @@ pub use engine::{
 pub use fault::Fault;
 pub use grant::{
     AWS_SERVICES, AwsGrant, Claim, Demanded, Grant, HttpGrant, Limits, Protocol, S3Action, S3Grant,
-    is_own_address, is_reserved_variable, pattern_matches,
+    content_type, is_own_address, is_reserved_variable, pattern_matches,
 };
 pub use head::{Head, HeadBuilder, Origin};
 pub use log::{Appended, Extent, Log, LogError, OnAppended, Position, Record, Tail};

@@ -76,7 +76,8 @@ pub struct Turn {
 /// What a policy may know of the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Requests of this function that have a sandbox.
+    /// Requests of this function that have a sandbox. Of one without a deadline whose queue is known not to be full, this is 0, and
+    /// `queued` is what its core knows of: nothing depends on them then.
     pub running: u32,
     /// Requests of this function that wait for one.
     pub queued: u32,

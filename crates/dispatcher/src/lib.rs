@@ -1,7 +1,7 @@
 //! From a request's head to what it invokes.
 //!
 //! The registry publishes a [`registry::Snapshot`] whenever something is deployed; [`Dispatcher::publish`] makes a
-//! [`Table`] of it: every route and every way to write a function's name, each leading to a [`worker::Target`]. Cores read the
+//! [`Table`] of it: every route and every way to write a function's name, each leading to [`worker::Targets`]. Cores read the
 //! table through a [`Reader`], which costs one load when nothing has changed. A swap of tables is the moment at which a
 //! deploy happens: requests that were routed before it end on the version they were given.
 //!
@@ -15,7 +15,7 @@ mod whose;
 pub use whose::Whose;
 
 use arc_swap::{ArcSwap, Cache};
-use contract::{FunctionId, Head, Name, Problem, Service, Services, VersionNumber};
+use contract::{CoreId, FunctionId, Head, Name, Problem, Service, Services, VersionNumber};
 use parking_lot::Mutex;
 use registry::{Snapshot, Version};
 use std::{
@@ -31,12 +31,12 @@ use table::Table;
 use telemetry::{logs::Logs, metrics::Metrics};
 use tenants::{Directory, Tenant};
 use triggers::Event;
-use worker::{Shared, Target, TargetOptions};
+use worker::{Shared, Target, TargetOptions, Targets};
 
 /// Publishes tables to the cores.
 pub struct Dispatcher {
     table: Arc<ArcSwap<Table>>,
-    targets: Mutex<Targets>,
+    versions: Mutex<Versions>,
     shared: Arc<Shared>,
     services: Vec<Arc<dyn Service>>,
     tenants: Arc<ArcSwap<Directory>>,
@@ -45,17 +45,18 @@ pub struct Dispatcher {
     ready: Arc<AtomicBool>,
 }
 
-type Targets = BTreeMap<(FunctionId, VersionNumber), Known>;
+type Versions = BTreeMap<(FunctionId, VersionNumber), Known>;
 
 #[derive(Clone)]
 struct Known {
-    target: Arc<Target>,
+    targets: Targets,
     /// An alias names it: its image is kept.
     aliased: bool,
 }
 
 /// One core's view of the table.
 pub struct Reader {
+    core: CoreId,
     cache: Cache<Arc<ArcSwap<Table>>, Arc<Table>>,
     tenants: Cache<Arc<ArcSwap<Directory>>, Arc<Directory>>,
     ready: Arc<AtomicBool>,
@@ -93,12 +94,12 @@ impl Reader {
 
     /// What a tenant's request invokes. Notes in the head how much of its path named that.
     pub fn route(&mut self, tenant: Option<&Name>, head: &mut Head) -> Result<Arc<Target>, Box<Unrouted>> {
-        self.cache.load().route(tenant, head)
+        self.cache.load().route(self.core, tenant, head)
     }
 
     /// What a function's name means now to a tenant.
     pub fn named(&mut self, tenant: Option<&Name>, function: &str) -> Result<Arc<Target>, Problem> {
-        self.cache.load().named(tenant, function)
+        self.cache.load().named(self.core, tenant, function)
     }
 
     /// What is deployed now.
@@ -113,7 +114,9 @@ impl Reader {
         application: Option<&Name>,
         event: &Event,
     ) -> Vec<Arc<Target>> {
-        self.cache.load().subscribers(tenant, application, event)
+        self.cache
+            .load()
+            .subscribers(self.core, tenant, application, event)
     }
 
     /// Whether everything that was deployed when the node started can be served without loading anything.
@@ -133,7 +136,7 @@ impl Dispatcher {
     ) -> Self {
         Self {
             table: Arc::new(ArcSwap::from_pointee(Table::default())),
-            targets: Mutex::default(),
+            versions: Mutex::default(),
             shared,
             services,
             tenants,
@@ -143,9 +146,10 @@ impl Dispatcher {
         }
     }
 
-    /// A view for one core.
-    pub fn reader(&self) -> Reader {
+    /// A view for one core. Who is on none reads as the first.
+    pub fn reader(&self, core: CoreId) -> Reader {
         Reader {
+            core,
             cache: Cache::new(self.table.clone()),
             tenants: Cache::new(self.tenants.clone()),
             ready: self.ready.clone(),
@@ -160,46 +164,45 @@ impl Dispatcher {
     /// Makes a snapshot what requests meet from now on. Images that are not loaded yet are loaded behind it, on a thread of
     /// their own; a request that comes before its image waits for it.
     pub fn publish(&self, snapshot: &Arc<Snapshot>) {
-        let mut targets = self.targets.lock();
-        let mut next = Targets::new();
+        let mut known = self.versions.lock();
+        let mut next = Versions::new();
         let mut cold = Vec::new();
         for version in versions(snapshot) {
             let key = (version.function.clone(), version.number);
             let aliased = is_aliased(snapshot, version);
-            let known = match targets.get(&key) {
+            let now = match known.get(&key) {
                 // A version that lost its last alias gives its image back: it starts again as one that was never used.
-                Some(known) if known.aliased == aliased || aliased => Known {
+                Some(before) if before.aliased == aliased || aliased => Known {
                     aliased,
-                    ..known.clone()
+                    ..before.clone()
                 },
                 _ => Known {
-                    target: self.target(version),
+                    targets: self.targets(version),
                     aliased,
                 },
             };
             // What the registry has loaded is there at once; the rest comes behind the caller's back.
-            if aliased && (version.loaded().is_none() || known.target.preload().is_err()) {
-                cold.push(known.target.clone());
+            if aliased && (version.loaded().is_none() || now.targets.preload().is_err()) {
+                cold.push(now.targets.clone());
             }
-            next.insert(key, known);
+            next.insert(key, now);
         }
         self.table.store(Arc::new(Table::build(snapshot.clone(), &next)));
-        let kept: BTreeSet<_> = next.values().map(|known| Arc::as_ptr(&known.target)).collect();
         let mut retired = false;
-        for known in targets
-            .values()
-            .filter(|known| !kept.contains(&Arc::as_ptr(&known.target)))
-        {
-            known.target.retire();
-            retired = true;
+        for (key, before) in known.iter() {
+            let kept = next.get(key).is_some_and(|next| next.targets.is(&before.targets));
+            if !kept {
+                before.targets.retire();
+                retired = true;
+            }
         }
-        let gone: BTreeSet<_> = targets.keys().map(|(function, _)| function.clone()).collect();
+        let gone: BTreeSet<_> = known.keys().map(|(function, _)| function.clone()).collect();
         let gone: Vec<_> = gone
             .into_iter()
             .filter(|id| !next.keys().any(|(function, _)| function == id))
             .collect();
-        *targets = next;
-        drop(targets);
+        *known = next;
+        drop(known);
         gone.iter().for_each(|function| self.forget(function));
         if retired {
             self.shared.retired_some();
@@ -209,7 +212,7 @@ impl Dispatcher {
 
     /// What a version that is not deployed is invoked by: no name and no route leads to it.
     pub fn unnamed(&self, version: &Arc<Version>) -> Arc<Target> {
-        self.target(version)
+        self.targets(version).on(CoreId(0)).clone()
     }
 
     /// Drops what was measured of a function that is no more, and its log.
@@ -220,7 +223,7 @@ impl Dispatcher {
         }
     }
 
-    fn target(&self, version: &Arc<Version>) -> Arc<Target> {
+    fn targets(&self, version: &Arc<Version>) -> Targets {
         let its = version.clone();
         let services = Services::bind(&self.services, &version.grant);
         let directory = self.tenants.load();
@@ -228,7 +231,7 @@ impl Dispatcher {
         let payer = version.function.tenant().or(version.settings.tenant.as_ref());
         let tenant = payer.and_then(|name| directory.tenant(name));
         let metrics = self.metrics.function(&version.function);
-        let target = Arc::new(Target::new(TargetOptions {
+        let options = TargetOptions {
             services: (!services.is_empty()).then(|| Arc::new(services)),
             tenancy: tenant.map(|tenant| self.shared.tenancy(&tenant.allowance)),
             grant: version.grant.clone(),
@@ -237,25 +240,20 @@ impl Dispatcher {
             log: self.logs.function(&version.function, version.number),
             metrics: metrics.clone(),
             usage: version.usage.recorder().clone(),
-        }));
-        let watched = Arc::downgrade(&target);
-        metrics.watch(move || watched.upgrade().map(|target| target.occupancy()));
-        let promoted = Arc::downgrade(&target);
-        version.when_better(move |image| {
-            if let Some(target) = promoted.upgrade() {
-                target.take_over(image);
-            }
-        });
-        target
+        };
+        let targets = Targets::new(options, self.shared.cores());
+        metrics.watch(targets.watch());
+        version.when_better(targets.successor());
+        targets
     }
 
-    fn preload(&self, cold: Vec<Arc<Target>>) {
+    fn preload(&self, cold: Vec<Targets>) {
         let ready = self.ready.clone();
         let load = move || {
-            for target in cold {
-                if let Err(reason) = target.preload() {
-                    let function = &target.grant().function;
-                    tracing::error!(%function, version = %target.grant().version, reason, "a function cannot be loaded");
+            for targets in cold {
+                if let Err(reason) = targets.preload() {
+                    let grant = targets.grant();
+                    tracing::error!(function = %grant.function, version = %grant.version, reason, "a function cannot be loaded");
                 }
             }
             ready.store(true, Ordering::Relaxed);

@@ -1,12 +1,12 @@
 //! The routes of a node, as they are between two deploys.
 
-use crate::{Targets, Unrouted};
-use contract::{FunctionRef, Head, Name, Problem};
+use crate::{Unrouted, Versions};
+use contract::{CoreId, FunctionRef, Head, Name, Problem};
 use manifest::CloudEventsTrigger;
 use registry::Snapshot;
 use std::{collections::HashMap, sync::Arc};
 use triggers::Event;
-use worker::Target;
+use worker::{Target, Targets};
 
 /// Where functions are reached whatever the routes say.
 const FUNCTION: &str = "/function/";
@@ -24,7 +24,7 @@ pub(crate) struct Table {
 #[derive(Default)]
 struct Space {
     /// Every way to write a function and its qualifier.
-    names: HashMap<Box<str>, Arc<Target>, foldhash::fast::RandomState>,
+    names: HashMap<Box<str>, Targets, foldhash::fast::RandomState>,
     /// Routes of named hosts, in lower case.
     hosts: HashMap<Box<str>, Routes>,
     /// Routes of any host.
@@ -37,7 +37,7 @@ struct Space {
 struct Subscription {
     application: Name,
     trigger: CloudEventsTrigger,
-    target: Arc<Target>,
+    targets: Targets,
 }
 
 /// Routes by path, and then by method: the most specific path decides, whoever wrote it.
@@ -52,26 +52,21 @@ struct Routes {
 /// What a path leads to.
 #[derive(Default)]
 struct Leaf {
-    methods: HashMap<Box<str>, Arc<Target>>,
-    any: Option<Arc<Target>>,
+    methods: HashMap<Box<str>, Targets>,
+    any: Option<Targets>,
     /// The pattern ends in a tail (`{*rest}`), which becomes the path info.
     tail: bool,
 }
 
-enum Found {
+enum Found<'a> {
     /// And how much of the path named it.
-    Target(Arc<Target>, usize),
+    Targets(&'a Targets, usize),
     OtherMethods(Vec<Box<str>>),
     Nothing,
 }
 
 impl Routes {
-    fn add(
-        &mut self,
-        path: &str,
-        methods: &[String],
-        target: &Arc<Target>,
-    ) -> Result<(), matchit::InsertError> {
+    fn add(&mut self, path: &str, methods: &[String], targets: &Targets) -> Result<(), matchit::InsertError> {
         let shape = shape(path);
         let index = match self.known.get(&shape) {
             Some(index) => *index,
@@ -87,18 +82,18 @@ impl Routes {
         };
         if let Some(leaf) = self.leaves.get_mut(index) {
             if methods.is_empty() {
-                leaf.any = Some(target.clone());
+                leaf.any = Some(targets.clone());
             }
             leaf.methods.extend(
                 methods
                     .iter()
-                    .map(|method| (method.as_str().into(), target.clone())),
+                    .map(|method| (method.as_str().into(), targets.clone())),
             );
         }
         Ok(())
     }
 
-    fn find(&self, method: &str, path: &str) -> Found {
+    fn find(&self, method: &str, path: &str) -> Found<'_> {
         let Ok(found) = self.paths.at(path) else {
             return Found::Nothing;
         };
@@ -112,11 +107,11 @@ impl Routes {
             None
         };
         match leaf.methods.get(method).or(leaf.any.as_ref()).or(as_get) {
-            Some(target) => {
+            Some(targets) => {
                 let tail = found.params.iter().last().map_or("", |(_, value)| value);
                 // The slash before it belongs to the path info, too.
                 let script = path.len() - if leaf.tail { tail.len() + 1 } else { 0 };
-                Found::Target(target.clone(), script)
+                Found::Targets(targets, script)
             }
             None => Found::OtherMethods(leaf.methods.keys().cloned().collect()),
         }
@@ -147,7 +142,7 @@ fn shape(path: &str) -> String {
 }
 
 impl Table {
-    pub(crate) fn build(snapshot: Arc<Snapshot>, targets: &Targets) -> Self {
+    pub(crate) fn build(snapshot: Arc<Snapshot>, versions: &Versions) -> Self {
         let mut table = Self {
             snapshot: snapshot.clone(),
             ..Self::default()
@@ -165,11 +160,11 @@ impl Table {
                 Some(tenant) => table.tenants.entry(tenant.clone()).or_default(),
             };
             for (function_name, function) in &application.functions {
-                let target = |number| {
+                let targets = |number| {
                     let version = function.versions.get(&number)?;
-                    targets
+                    versions
                         .get(&(version.function.clone(), number))
-                        .map(|known| known.target.clone())
+                        .map(|known| known.targets.clone())
                 };
                 let mut names = vec![format!("{application_name}.{function_name}")];
                 if plain.get(&(id.tenant.as_ref(), function_name)) == Some(&1) {
@@ -186,30 +181,32 @@ impl Table {
                             .map(|(alias, number)| (alias.to_string(), *number)),
                     );
                 for (qualifier, number) in qualified {
-                    let Some(target) = target(number) else { continue };
+                    let Some(targets) = targets(number) else {
+                        continue;
+                    };
                     for name in &names {
                         space
                             .names
-                            .insert(format!("{name}:{qualifier}").into(), target.clone());
+                            .insert(format!("{name}:{qualifier}").into(), targets.clone());
                     }
                 }
-                let live = function.live().and_then(|version| target(version.number));
-                for (name, target) in names.into_iter().zip(std::iter::repeat(live)) {
-                    if let Some(target) = target {
-                        space.names.insert(name.into(), target);
+                let live = function.live().and_then(|version| targets(version.number));
+                for (name, targets) in names.into_iter().zip(std::iter::repeat(live)) {
+                    if let Some(targets) = targets {
+                        space.names.insert(name.into(), targets);
                     }
                 }
             }
             let known = |function: &Name| {
                 let live = application.functions.get(function)?.live()?;
-                targets.get(&(live.function.clone(), live.number))
+                versions.get(&(live.function.clone(), live.number))
             };
             for trigger in &application.subscriptions {
                 if let Some(known) = known(&trigger.function) {
                     space.subscriptions.push(Subscription {
                         application: application_name.clone(),
                         trigger: trigger.clone(),
-                        target: known.target.clone(),
+                        targets: known.targets.clone(),
                     });
                 }
             }
@@ -221,7 +218,7 @@ impl Table {
                     None => &mut space.any,
                     Some(host) => space.hosts.entry(host.to_ascii_lowercase().into()).or_default(),
                 };
-                if let Err(error) = routes.add(&trigger.path, &trigger.method, &known.target) {
+                if let Err(error) = routes.add(&trigger.path, &trigger.method, &known.targets) {
                     // The registry refuses such a deploy; a data folder of another release may still hold one.
                     tracing::warn!(application = %id, path = trigger.path, %error, "a route is left out");
                 }
@@ -237,11 +234,16 @@ impl Table {
         }
     }
 
-    pub(crate) fn route(&self, tenant: Option<&Name>, head: &mut Head) -> Result<Arc<Target>, Box<Unrouted>> {
+    pub(crate) fn route(
+        &self,
+        core: CoreId,
+        tenant: Option<&Name>,
+        head: &mut Head,
+    ) -> Result<Arc<Target>, Box<Unrouted>> {
         if let Some(rest) = head.path().strip_prefix(FUNCTION) {
             let name = rest.split('/').next().unwrap_or_default();
             let script = FUNCTION.len() + name.len();
-            let target = self.named(tenant, name)?;
+            let target = self.named(core, tenant, name)?;
             head.set_script(script);
             return Ok(target);
         }
@@ -258,9 +260,9 @@ impl Table {
         let mut others = Vec::new();
         for routes in named.into_iter().chain(any) {
             match routes.find(method, path) {
-                Found::Target(target, script) => {
+                Found::Targets(targets, script) => {
                     head.set_script(script);
-                    return Ok(target);
+                    return Ok(targets.on(core).clone());
                 }
                 Found::OtherMethods(methods) => others.extend(methods),
                 Found::Nothing => {}
@@ -296,6 +298,7 @@ impl Table {
     /// The functions that want an event, each once.
     pub(crate) fn subscribers(
         &self,
+        core: CoreId,
         tenant: Option<&Name>,
         application: Option<&Name>,
         event: &Event,
@@ -306,18 +309,25 @@ impl Table {
             let asked = application.is_none_or(|application| *application == subscription.application);
             if asked
                 && subscription.trigger.matches(event)
-                && !found.iter().any(|known| Arc::ptr_eq(known, &subscription.target))
+                && !found.iter().any(|known| known.is(subscription.targets.on(core)))
             {
-                found.push(subscription.target.clone());
+                found.push(subscription.targets.on(core).clone());
             }
         }
         found
     }
 
     /// What a reference of a tenant leads to.
-    pub(crate) fn named(&self, tenant: Option<&Name>, name: &str) -> Result<Arc<Target>, Problem> {
+    pub(crate) fn named(
+        &self,
+        core: CoreId,
+        tenant: Option<&Name>,
+        name: &str,
+    ) -> Result<Arc<Target>, Problem> {
         let found = self.space(tenant).and_then(|space| space.names.get(name));
-        found.cloned().ok_or_else(|| self.unknown(tenant, name))
+        found
+            .map(|targets| targets.on(core).clone())
+            .ok_or_else(|| self.unknown(tenant, name))
     }
 
     fn unknown(&self, tenant: Option<&Name>, name: &str) -> Problem {

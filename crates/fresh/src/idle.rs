@@ -3,6 +3,7 @@
 //! Each thread has a short list, so that a core finds what its own caches hold and no two cores share a lock. A full list
 //! gives up the instance that has waited longest.
 
+use crate::{seen_threads, thread_index};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -20,21 +21,22 @@ const LIST: usize = 16;
 const LISTS: usize = 256;
 
 #[repr(align(128))]
-struct List<T>(Mutex<VecDeque<(ImageId, T)>>);
+struct List<T>(Mutex<Kept<T>>);
+
+struct Kept<T> {
+    instances: VecDeque<(ImageId, T)>,
+    /// So many there may be here. Of all there may be, these are counted as taken for good: to count them at each request would have all
+    /// cores write one number.
+    room: usize,
+}
 
 /// Of instances of one kind.
 pub struct Idle<T> {
     lists: Box<[List<T>]>,
     images: AtomicU64,
-    count: AtomicUsize,
+    /// Of all lists, the rooms.
+    room: AtomicUsize,
     most: usize,
-}
-
-/// Threads that have asked for a list.
-static THREADS: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static THREAD: usize = THREADS.fetch_add(1, Ordering::SeqCst);
 }
 
 /// How many instances of one kind can be idle with this many threads.
@@ -46,16 +48,16 @@ impl<T> Idle<T> {
     /// For as many instances as this many threads can use.
     pub fn new(threads: usize) -> Self {
         Self {
-            lists: (0..LISTS).map(|_| List(Mutex::default())).collect(),
+            lists: (0..LISTS).map(|_| List::new()).collect(),
             images: 0.into(),
-            count: 0.into(),
+            room: 0.into(),
             most: most(threads),
         }
     }
 
     /// How many instances are idle now.
     pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.used().map(|list| list.0.lock().instances.len()).sum()
     }
 
     /// A new one.
@@ -63,17 +65,20 @@ impl<T> Idle<T> {
         ImageId(self.images.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn list(&self) -> &Mutex<VecDeque<(ImageId, T)>> {
-        let thread = THREAD.with(|thread| *thread);
-        &self.lists[thread % LISTS].0
+    /// The lists that have ever been used, or are about to be.
+    fn used(&self) -> impl Iterator<Item = &List<T>> {
+        self.lists[..seen_threads().min(LISTS)].iter()
+    }
+
+    fn list(&self) -> &Mutex<Kept<T>> {
+        &self.lists[thread_index() % LISTS].0
     }
 
     /// The one of this image that was put last.
     pub fn take(&self, image: ImageId) -> Option<T> {
-        let mut list = self.list().lock();
-        let index = list.iter().rposition(|(its, _)| *its == image)?;
-        let (_, instance) = list.remove(index)?;
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        let instances = &mut self.list().lock().instances;
+        let index = instances.iter().rposition(|(its, _)| *its == image)?;
+        let (_, instance) = instances.remove(index)?;
         Some(instance)
     }
 
@@ -81,20 +86,22 @@ impl<T> Idle<T> {
     #[must_use]
     pub fn put(&self, image: ImageId, instance: T) -> Option<T> {
         let mut list = self.list().lock();
+        let is_full = list.instances.len() == list.room;
         // Counted first: there is never one more than the pool has slots for.
-        let oldest = if list.len() >= LIST || self.count.fetch_add(1, Ordering::Relaxed) >= self.most {
-            if list.len() < LIST {
-                self.count.fetch_sub(1, Ordering::Relaxed);
+        if is_full && list.room < LIST && self.room.fetch_add(1, Ordering::Relaxed) < self.most {
+            list.room += 1;
+        } else if is_full {
+            if list.room < LIST {
+                self.room.fetch_sub(1, Ordering::Relaxed);
             }
-            let Some((_, oldest)) = list.pop_front() else {
+            let Some((_, oldest)) = list.instances.pop_front() else {
                 return Some(instance);
             };
-            Some(oldest)
-        } else {
-            None
-        };
-        list.push_back((image, instance));
-        oldest
+            list.instances.push_back((image, instance));
+            return Some(oldest);
+        }
+        list.instances.push_back((image, instance));
+        None
     }
 
     /// Gives up those of an image that is no more.
@@ -102,19 +109,26 @@ impl<T> Idle<T> {
     pub fn forget(&self, image: ImageId) -> Vec<T> {
         let mut forgotten = Vec::new();
         // Nobody puts an instance of an image that is no more, so there is none in the list of a thread that comes now.
-        let used = THREADS.load(Ordering::SeqCst).min(LISTS);
-        for list in &self.lists[..used] {
-            let mut list = list.0.lock();
-            if list.iter().all(|(its, _)| *its != image) {
+        for list in self.used() {
+            let instances = &mut list.0.lock().instances;
+            if instances.iter().all(|(its, _)| *its != image) {
                 continue;
             }
-            let (its, others): (VecDeque<_>, VecDeque<_>) = mem::take(&mut *list)
+            let (its, others): (VecDeque<_>, VecDeque<_>) = mem::take(instances)
                 .into_iter()
                 .partition(|(its, _)| *its == image);
-            *list = others;
+            *instances = others;
             forgotten.extend(its.into_iter().map(|(_, instance)| instance));
         }
-        self.count.fetch_sub(forgotten.len(), Ordering::Relaxed);
         forgotten
+    }
+}
+
+impl<T> List<T> {
+    fn new() -> Self {
+        Self(Mutex::new(Kept {
+            instances: VecDeque::new(),
+            room: 0,
+        }))
     }
 }

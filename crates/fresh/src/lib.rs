@@ -18,10 +18,31 @@ pub use pages::{Pages, Restored, Written};
 pub use places::{Place, Places};
 pub use spare::Spare;
 
-use std::{thread, time::Duration};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
 
 /// Before a sandbox tries again that the host has refused something.
 pub const AGAIN: Duration = Duration::from_millis(10);
+
+/// Threads that were given a number.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static THREAD: usize = THREADS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The number of this thread: the first that asks has 0.
+pub(crate) fn thread_index() -> usize {
+    THREAD.with(|thread| *thread)
+}
+
+/// How many threads have a number.
+pub(crate) fn seen_threads() -> usize {
+    THREADS.load(Ordering::SeqCst)
+}
 
 /// Threads that can use a pool at once.
 pub fn threads() -> usize {

@@ -321,8 +321,8 @@ impl Edge {
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
-        if let (Some(order), Some(later), Body::Whole(body)) =
-            (connection.later.take(), self.options.later.clone(), &body)
+        if let Some(order) = connection.later.take()
+            && let (Some(later), Body::Whole(body)) = (self.options.later.clone(), &body)
         {
             let kept = (*order, head, body.clone());
             return self.keep(connection, &later, &target, kept, intake, dirty);

@@ -534,23 +534,17 @@ impl Function {
                 handler: handler.clone(),
             };
         }
+        let content_type =
+            |default: &str| contract::content_type(self.content_type.as_deref().unwrap_or(default));
         match self.protocol {
             Protocol::Raw => contract::Protocol::Raw {
-                content_type: self
-                    .content_type
-                    .clone()
-                    .unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned())
-                    .into(),
+                content_type: content_type(DEFAULT_CONTENT_TYPE),
             },
             Protocol::Cgi => contract::Protocol::Cgi,
             Protocol::Pure => contract::Protocol::Pure {
                 inputs: sets(self.input_sets.as_ref(), "input"),
                 outputs: sets(self.output_sets.as_ref(), "output"),
-                content_type: self
-                    .content_type
-                    .clone()
-                    .unwrap_or_else(|| ITEM_CONTENT_TYPE.to_owned())
-                    .into(),
+                content_type: content_type(ITEM_CONTENT_TYPE),
             },
         }
     }

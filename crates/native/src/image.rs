@@ -234,7 +234,10 @@ impl Drop for Loaded {
 }
 
 /// What the worker holds of it.
-pub(crate) struct Ready(pub(crate) Arc<Loaded>);
+pub(crate) struct Ready(pub(crate) Arc<Shared>);
+
+/// What all cores' images of a module have in common. Each has its own count of who has it.
+pub(crate) type Shared = Arc<Loaded>;
 
 impl contract::Image for Ready {
     fn initial_memory(&self) -> ByteSize {
@@ -243,6 +246,10 @@ impl contract::Image for Ready {
 
     fn pure(&self) -> Result<(), String> {
         Ok(())
+    }
+
+    fn another(&self) -> Option<Arc<dyn contract::Image>> {
+        Some(Arc::new(Self(Arc::new(Shared::clone(&*self.0)))))
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {

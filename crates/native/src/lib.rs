@@ -153,7 +153,7 @@ impl Engine for Native {
 
     fn load(&self, artefact: Artefact) -> Result<Arc<dyn Image>, PrepareError> {
         let loaded = Loaded::new(&self.pool, &artefact.file, self.compiler.outside())?;
-        Ok(Arc::new(Ready(Arc::new(loaded))))
+        Ok(Arc::new(Ready(Arc::new(Arc::new(loaded)))))
     }
 
     fn seat(&self, core: CoreId) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::{
     guest::Guest,
-    image::Loaded,
+    image::Shared,
     instance::InstanceError,
     layout::{self, Builtin, Trap},
     memory::{self, PAGE},
@@ -54,13 +54,13 @@ pub(crate) struct Running {
     refused: bool,
     usage: Usage,
     grant: Arc<Grant>,
-    image: Arc<Loaded>,
+    image: Arc<Shared>,
     // Last: the place is free once all else is gone.
     _place: Place,
 }
 
 impl Running {
-    pub(crate) fn new(image: Arc<Loaded>, grant: Arc<Grant>, input: Input, place: Place) -> Self {
+    pub(crate) fn new(image: Arc<Shared>, grant: Arc<Grant>, input: Input, place: Place) -> Self {
         Self {
             state: State::New,
             command: Some(Command::new(grant.clone(), input)),

@@ -42,7 +42,7 @@ pub use outside::AwsOptions;
 use admin::Audit;
 use backend::{Backend, Lines, Proxy};
 use callbacks::Courier;
-use contract::{Engine, Service};
+use contract::{CoreId, Engine, Service};
 use cores::Common;
 use dispatcher::Dispatcher;
 use driver::{Driver, Made};
@@ -371,7 +371,7 @@ impl Node {
         };
         functions.open(functions::Ways {
             worker: shared.clone(),
-            reader: dispatcher.reader().into(),
+            reader: dispatcher.reader(CoreId(0)).into(),
             later: later.clone(),
             tracer: exporter.as_ref().and_then(Exporter::tracer),
         });
@@ -380,7 +380,8 @@ impl Node {
             .zip(processors.iter().copied())
             .zip(listeners)
             .map(|((seat, processor), listener)| {
-                cores::start(common.clone(), seat, processor, listener, dispatcher.reader())
+                let reader = dispatcher.reader(seat.core());
+                cores::start(common.clone(), seat, processor, listener, reader)
             })
             .collect::<io::Result<Vec<_>>>()
             .map_err(system("start a core's thread"))?;
@@ -405,7 +406,7 @@ impl Node {
         if let Some(watches) = &watches {
             watches.tell(made.later.clone(), &backend, network.handle());
         }
-        let driver = Driver::start(opened, shared.clone(), dispatcher.reader(), tracer, made)
+        let driver = Driver::start(opened, shared.clone(), dispatcher.reader(CoreId(0)), tracer, made)
             .map_err(system("start the thread of asynchronous calls"))?;
 
         let (stop_control, stopped) = oneshot::channel();

@@ -284,10 +284,10 @@ mod protocol {
             ("pure", Some(content_type)) => Ok(Protocol::Pure {
                 inputs: keys.input_sets.unwrap_or_default(),
                 outputs: keys.output_sets.unwrap_or_default(),
-                content_type: content_type.into(),
+                content_type: contract::content_type(content_type),
             }),
             ("raw", Some(content_type)) => Ok(Protocol::Raw {
-                content_type: content_type.into(),
+                content_type: contract::content_type(content_type),
             }),
             ("cgi", None) => Ok(Protocol::Cgi),
             ("lambda", None) => Ok(Protocol::Lambda {

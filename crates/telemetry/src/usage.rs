@@ -9,7 +9,8 @@
 //!
 //! Recording a request costs some tens of nanoseconds and no lock. Each core counts in a block of its own, made when the core
 //! first has a request of the version: **one writer for each core**, as in [`crate::metrics`]. The averages are all cores': an
-//! update may get lost between two, and the next makes up for it.
+//! update may get lost between two, and the next makes up for it. What two cores write is a miss in both their caches; so a core that
+//! has many requests of a version changes what all share with one of eight.
 
 use crate::metrics::{Sample, Start, nanos};
 use contract::CoreId;
@@ -17,7 +18,7 @@ use std::{
     fmt,
     sync::{
         OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -184,13 +185,29 @@ impl Cells {
 struct Shard {
     /// Changes whenever anything does.
     events: AtomicU64,
+    /// Of this core's last arrival: nanoseconds since the epoch.
+    arrived: AtomicU64,
+    /// Requests of this core that have ended.
+    ended: AtomicU32,
+    /// Its last two arrivals were not further apart than [`OFTEN`].
+    often: AtomicBool,
     series: [Cells; Series::ALL.len()],
 }
+
+/// A core that has requests of a version more often than this
+const OFTEN: u64 = 1_000_000;
+/// teaches the averages by one of so many,
+const TAUGHT: u64 = 8;
+/// once it has taught them by so many.
+const FIRST: u32 = 64;
 
 impl Shard {
     fn new() -> Box<Self> {
         Box::new(Self {
             events: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+            ended: AtomicU32::new(0),
+            often: AtomicBool::new(false),
             series: std::array::from_fn(|_| Cells {
                 sum: AtomicU64::new(0),
                 buckets: std::array::from_fn(|_| AtomicU32::new(0)),
@@ -208,14 +225,36 @@ impl Shard {
         self.events
             .store(self.events.load(Relaxed).wrapping_add(1), Relaxed);
     }
+
+    /// A request was read then.
+    fn arrived(&self, now: u64) {
+        let gap = now.saturating_sub(self.arrived.load(Relaxed));
+        self.arrived.store(now, Relaxed);
+        self.often.store(gap <= OFTEN, Relaxed);
+    }
+
+    /// Whether the averages are to learn from the request that has ended now. Not from every eighth: a client whose every eighth request
+    /// is another would have them follow that alone.
+    fn teaches(&self) -> bool {
+        let ended = self.ended.load(Relaxed).saturating_add(1);
+        self.ended.store(ended, Relaxed);
+        // Multiples of the golden ratio (Knuth's hashing by multiplication): spread evenly, and no client has their rhythm.
+        let lot = u64::from(ended).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        !self.often.load(Relaxed) || ended <= FIRST || lot <= u64::MAX / TAUGHT
+    }
 }
+
+/// On a line of the cache of its own: what is beside it is not lost with it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Own<T>(T);
 
 /// What one version of a function uses. See the module's introduction.
 pub struct Recorder {
     epoch: Instant,
-    averages: Averages,
+    averages: Own<Averages>,
     /// Of the last arrival: nanoseconds since the epoch; 0 before the first.
-    arrived: AtomicU64,
+    arrived: Own<AtomicU64>,
     shards: Box<[OnceLock<Box<Shard>>]>,
 }
 
@@ -233,8 +272,8 @@ impl Recorder {
     pub fn new(cores: usize) -> Self {
         Self {
             epoch: Instant::now(),
-            averages: Averages::default(),
-            arrived: AtomicU64::new(0),
+            averages: Own::default(),
+            arrived: Own::default(),
             shards: (0..cores).map(|_| OnceLock::new()).collect(),
         }
     }
@@ -247,10 +286,14 @@ impl Recorder {
     /// A request has come, and was read then. Only the thread of `core` may call this.
     pub fn arrived(&self, core: CoreId, now: Instant) {
         let now = nanos(now.saturating_duration_since(self.epoch)).max(1);
-        let before = self.arrived.swap(now, Relaxed);
-        if let Some(shard) = self.shard(core)
-            && before != 0
-        {
+        // Of those that were read together, the first alone changes it.
+        let mut before = self.arrived.0.load(Relaxed);
+        if before < now {
+            before = self.arrived.0.swap(now, Relaxed);
+        }
+        let Some(shard) = self.shard(core) else { return };
+        shard.arrived(now);
+        if before != 0 {
             shard.count(Series::Gap, now.saturating_sub(before) >> TICK_BITS);
             shard.note();
         }
@@ -263,9 +306,12 @@ impl Recorder {
         }
         let inside = sample.boot + sample.run;
         let waits = inside.saturating_sub(sample.cpu);
-        self.averages
-            .learn(nanos(sample.cpu), nanos(waits), nanos(inside + sample.write));
-        if let Some(shard) = self.shard(core) {
+        let shard = self.shard(core);
+        if shard.is_none_or(Shard::teaches) {
+            let service = nanos(inside + sample.write);
+            self.averages.0.learn(nanos(sample.cpu), nanos(waits), service);
+        }
+        if let Some(shard) = shard {
             shard.count(Series::Run, ticks(sample.cpu));
             shard.count(Series::Waits, ticks(waits));
             shard.count(Series::Memory, sample.memory_bytes);
@@ -277,12 +323,12 @@ impl Recorder {
 
     /// What the next request is expected to take.
     pub fn estimate(&self) -> Estimate {
-        self.averages.get()
+        self.averages.0.get()
     }
 
     /// What is expected until there is more to go by: what was known of it before a restart, or of its predecessor.
     pub fn expect(&self, estimate: Estimate) {
-        self.averages.set(estimate);
+        self.averages.0.set(estimate);
     }
 
     /// A number that differs from an earlier one if anything was recorded since.
@@ -437,6 +483,48 @@ mod tests {
         let successor = Recorder::new(1);
         successor.expect(later);
         assert_eq!(successor.estimate(), later);
+    }
+
+    #[test]
+    fn of_many_requests_a_few_teach_and_each_counts() {
+        let recorder = Recorder::new(2);
+        let (short, long) = (Duration::from_micros(100), Duration::from_micros(900));
+        let now = Instant::now();
+        let request = |core, run| {
+            recorder.arrived(core, now);
+            recorder.record(core, &sample(run, Duration::ZERO));
+        };
+        let mut changes = 0;
+        for _ in 0..FIRST {
+            request(CORE, short);
+        }
+        assert!(recorder.estimate().run.abs_diff(short) < Duration::from_nanos(100));
+        for n in 0..8_000 {
+            // Every eighth is a long one.
+            let before = recorder.estimate();
+            request(CORE, if n % 8 == 0 { long } else { short });
+            changes += u32::from(recorder.estimate() != before);
+        }
+        assert!((900..1_100).contains(&changes), "{changes}");
+        // Averaged over many looks, it is what all of them take and not what every eighth does.
+        let mut sum = Duration::ZERO;
+        for n in 0..8_000 {
+            request(CORE, if n % 8 == 0 { long } else { short });
+            sum += recorder.estimate().run;
+        }
+        let mean = sum / 8_000;
+        assert!(
+            mean.abs_diff(Duration::from_micros(200)) < Duration::from_micros(40),
+            "{mean:?}"
+        );
+        // Another core that has few is heard each time.
+        let before = recorder.estimate();
+        recorder.record(CoreId(1), &sample(long * 2, Duration::ZERO));
+        assert_ne!(recorder.estimate(), before);
+        let runs = recorder.counts().of(Series::Run).buckets.iter().sum::<u32>();
+        assert_eq!(runs, FIRST + 16_001);
+        // Read at the same time, or earlier than what another core has read: nothing lies between.
+        assert_eq!(recorder.counts().of(Series::Gap).sum, 0);
     }
 
     #[test]

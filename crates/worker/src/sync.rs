@@ -2,4 +2,4 @@
 //! loom's in its place.
 
 pub(crate) use parking_lot::Mutex;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};

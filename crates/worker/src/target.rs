@@ -1,12 +1,16 @@
-//! What is invoked: one function version as the worker sees it, with the two counters that hold its limits.
+//! What is invoked: one function version as the worker sees it, with what is counted to hold its limits.
+//!
+//! Each core has a [`Target`] of its own of a version, made when the core is first asked for it. Requests and references are counted
+//! several times for each request, and where two cores write the same line of their caches each time is a miss. ARCHITECTURE, decision
+//! 48.
 
-use crate::{Invocation, Tenancy, gate::Gate, line::Waiting};
+use crate::{Invocation, Tenancy, gate::Gate, line::Waiting, tally::Tally};
 use contract::{Claim, CoreId, Grant, Image, Load, Party, Refusal, Services};
 use std::{
     fmt,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Instant,
 };
@@ -17,32 +21,53 @@ use telemetry::{
 };
 use tenants::{Allowance, Share};
 
-/// One function version, shared by all cores.
+/// One function version, as one core has it.
+#[repr(align(128))]
 pub struct Target {
+    core: usize,
+    common: Arc<Common>,
     pub(crate) grant: Arc<Grant>,
     /// What its sandboxes may ask for; none if nothing.
     pub(crate) services: Option<Arc<Services>>,
+    pub(crate) claim: Claim,
+    pub(crate) log: Arc<FunctionLog>,
+    image: OnceLock<Arc<dyn Image>>,
+    /// Takes over from it.
+    better: OnceLock<Arc<dyn Image>>,
+}
+
+/// One function version, as all cores have it.
+#[derive(Clone)]
+pub struct Targets {
+    common: Arc<Common>,
+    each: Arc<[OnceLock<Arc<Target>>]>,
+}
+
+/// What targets of one version have in common. What changes with each request lies on lines of its own.
+struct Common {
+    grant: Arc<Grant>,
+    services: Option<Arc<Services>>,
     /// Whose it is; none of the node's own.
     tenancy: Option<Arc<Tenancy>>,
     image: OnceLock<Arc<dyn Image>>,
     /// Takes over from it.
     better: OnceLock<Arc<dyn Image>>,
     load: Loader,
-    pub(crate) claim: Claim,
-    pub(crate) log: Arc<FunctionLog>,
+    claim: Claim,
+    log: Arc<FunctionLog>,
     metrics: Arc<FunctionMetrics>,
     retired: AtomicBool,
     /// Requests with a sandbox are inside; some of those without one wait for another of their function to end.
     gate: Gate<Box<Invocation>>,
     /// Requests admitted and without a sandbox.
-    queued: AtomicU32,
+    queued: Tally,
     usage: Arc<Recorder>,
 }
 
 /// Gives the image of a version, or says why there is none. May block for long.
 pub type Loader = Box<dyn Fn() -> Result<Arc<dyn Image>, String> + Send + Sync>;
 
-/// What a [`Target`] is made of.
+/// What [`Targets`] are made of.
 pub struct TargetOptions {
     /// What its sandboxes may use.
     pub grant: Arc<Grant>,
@@ -50,7 +75,7 @@ pub struct TargetOptions {
     pub services: Option<Arc<Services>>,
     /// Whose it is, if it is not the node's own.
     pub tenancy: Option<Arc<Tenancy>>,
-    /// Loads its code. Called by the loader's thread when the first request comes, or by [`Target::preload`].
+    /// Loads its code. Called by the loader's thread when the first request comes, or by [`Targets::preload`].
     pub load: Loader,
     /// When its requests want to run.
     pub claim: Claim,
@@ -70,9 +95,31 @@ impl fmt::Debug for Target {
     }
 }
 
-impl Target {
-    /// A version that has not served anything yet.
-    pub fn new(options: TargetOptions) -> Self {
+impl Common {
+    fn image(&self) -> Option<&Arc<dyn Image>> {
+        self.better.get().or_else(|| self.image.get())
+    }
+
+    fn preload(&self) -> Result<(), String> {
+        if self.image().is_none() {
+            let image = (self.load)()?;
+            // A second loader got there first: both images are good.
+            let _ = self.image.set(image);
+        }
+        Ok(())
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy {
+            running: self.gate.taken().into(),
+            queued: self.queued.all().into(),
+        }
+    }
+}
+
+impl Targets {
+    /// Of a version that has not served anything yet, on a node of so many cores.
+    pub fn new(options: TargetOptions, cores: usize) -> Self {
         let TargetOptions {
             grant,
             services,
@@ -83,8 +130,10 @@ impl Target {
             metrics,
             usage,
         } = options;
-        Self {
-            gate: Gate::new(grant.limits.concurrency),
+        let cores = cores.max(1);
+        let common = Common {
+            gate: Gate::new(grant.limits.concurrency, cores),
+            queued: Tally::new(grant.limits.queue, cores),
             grant,
             services,
             tenancy,
@@ -95,28 +144,87 @@ impl Target {
             log,
             metrics,
             retired: AtomicBool::new(false),
-            queued: AtomicU32::new(0),
             usage,
+        };
+        Self {
+            common: Arc::new(common),
+            each: (0..cores).map(|_| OnceLock::new()).collect(),
         }
+    }
+
+    /// The version as this core has it. A core that the node does not have gets another one's.
+    pub fn on(&self, core: CoreId) -> &Arc<Target> {
+        let core = usize::from(core.0) % self.each.len();
+        self.each[core].get_or_init(|| {
+            Arc::new(Target {
+                core,
+                common: self.common.clone(),
+                grant: self.common.grant.clone(),
+                services: self.common.services.clone(),
+                claim: self.common.claim,
+                log: self.common.log.clone(),
+                image: OnceLock::new(),
+                better: OnceLock::new(),
+            })
+        })
+    }
+
+    /// What its sandboxes may use.
+    pub fn grant(&self) -> &Arc<Grant> {
+        &self.common.grant
     }
 
     /// Loads its image if that has not happened. Blocks; never called on a core.
     pub fn preload(&self) -> Result<(), String> {
-        if self.image().is_none() {
-            let image = (self.load)()?;
-            // A second loader got there first: both images are good.
-            let _ = self.image.set(image);
+        self.common.preload()
+    }
+
+    /// No route leads here any more: warm sandboxes kept for reuse are dropped.
+    pub fn retire(&self) {
+        self.common.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether these are targets of the same version.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.common, &other.common)
+    }
+
+    /// How many of its requests there are now, as long as there is anything of it.
+    pub fn watch(&self) -> impl Fn() -> Option<Occupancy> + Send + Sync + use<> {
+        let common = Arc::downgrade(&self.common);
+        move || common.upgrade().map(|common| common.occupancy())
+    }
+
+    /// What is given to this makes its sandboxes from now on. Only the first call counts.
+    pub fn successor(&self) -> impl Fn(Arc<dyn Image>) + Send + Sync + use<> {
+        let common = Arc::downgrade(&self.common);
+        move |image| {
+            if let Some(common) = common.upgrade() {
+                let _ = common.better.set(image);
+            }
         }
-        Ok(())
+    }
+}
+
+impl Target {
+    /// Loads its image if that has not happened. Blocks; never called on a core.
+    pub fn preload(&self) -> Result<(), String> {
+        self.common.preload()
     }
 
-    /// Sandboxes are made of this image from now on. Only the first call counts.
-    pub fn take_over(&self, image: Arc<dyn Image>) {
-        let _ = self.better.set(image);
+    /// Whether the other is of the same version.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.common, &other.common)
     }
 
+    /// This core's reference to its image.
     pub(crate) fn image(&self) -> Option<&Arc<dyn Image>> {
-        self.better.get().or_else(|| self.image.get())
+        let own = |image: &Arc<dyn Image>| image.another().unwrap_or_else(|| image.clone());
+        match (self.common.better.get(), self.common.image.get()) {
+            (Some(better), _) => Some(self.better.get_or_init(|| own(better))),
+            (None, Some(image)) => Some(self.image.get_or_init(|| own(image))),
+            (None, None) => None,
+        }
     }
 
     /// Whether its code takes bodies as they come and answers in pieces; false while that is not known.
@@ -126,7 +234,11 @@ impl Target {
 
     /// Whether it may begin with a request that is not all here: see [`policy::may_wait_inside`].
     pub fn takes_unfinished(&self) -> bool {
-        policy::may_wait_inside(&self.load(false))
+        policy::may_wait_inside(&Load {
+            running: self.common.gate.taken(),
+            queued: self.common.queued.all(),
+            ..self.load(false)
+        })
     }
 
     /// What its sandboxes may use.
@@ -136,46 +248,48 @@ impl Target {
 
     /// Records a request. Only the thread of `core` may call this.
     pub fn record(&self, core: CoreId, sample: &Sample) {
-        self.metrics.record(core, sample);
-        self.usage.record(core, sample);
+        self.common.metrics.record(core, sample);
+        self.common.usage.record(core, sample);
     }
 
     /// A request of it was read.
     pub(crate) fn arrived(&self, core: CoreId, now: Instant) {
-        self.usage.arrived(core, now);
+        self.common.usage.arrived(core, now);
     }
 
     /// What its next request is expected to take.
     pub(crate) fn estimate(&self) -> Estimate {
-        self.usage.estimate()
+        self.common.usage.estimate()
     }
 
     /// What its tenant may use, if that has quotas.
     pub fn allowance(&self) -> Option<&Arc<Allowance>> {
-        self.tenancy.as_ref().map(|tenancy| tenancy.allowance())
+        self.common.tenancy.as_ref().map(|tenancy| tenancy.allowance())
     }
 
     pub(crate) fn tenancy(&self) -> Option<&Arc<Tenancy>> {
-        self.tenancy.as_ref()
-    }
-
-    /// No route leads here any more: warm sandboxes kept for reuse are dropped.
-    pub fn retire(&self) {
-        self.retired.store(true, Ordering::Relaxed);
+        self.common.tenancy.as_ref()
     }
 
     pub(crate) fn retired(&self) -> bool {
-        self.retired.load(Ordering::Relaxed)
+        self.common.retired.load(Ordering::Relaxed)
     }
 
+    /// What a policy is told. Of a version without a deadline it is only asked whether all of its queue is taken: where that is known not
+    /// to be, what runs and waits on other cores is left out, and so is what runs on this one.
     pub(crate) fn load(&self, draining: bool) -> Load {
-        let limits = &self.grant.limits;
+        let (limits, common) = (&self.grant.limits, &*self.common);
+        let within = common.queued.within(self.core);
+        let (running, queued) = match within.filter(|_| self.claim.deadline.is_none()) {
+            Some(here) => (0, here),
+            None => (common.gate.taken(), common.queued.all()),
+        };
         Load {
-            running: self.gate.taken(),
-            queued: self.queued.load(Ordering::Relaxed),
+            running,
+            queued,
             concurrency: limits.concurrency,
             queue: limits.queue,
-            held: self.gate.held(),
+            held: common.gate.held(),
             share: 1.0,
             draining,
         }
@@ -183,15 +297,12 @@ impl Target {
 
     /// Where its measurements go.
     pub(crate) fn metrics(&self) -> &FunctionMetrics {
-        &self.metrics
+        &self.common.metrics
     }
 
     /// How many of its requests there are now.
     pub fn occupancy(&self) -> Occupancy {
-        Occupancy {
-            running: self.gate.taken().into(),
-            queued: self.queued.load(Ordering::Relaxed).into(),
-        }
+        self.common.occupancy()
     }
 
     /// Whose share of the cores its sandboxes use.
@@ -201,16 +312,16 @@ impl Target {
     }
 
     pub(crate) fn queue(&self) {
-        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.common.queued.add(self.core);
     }
 
     pub(crate) fn unqueue(&self) {
-        self.queued.fetch_sub(1, Ordering::Relaxed);
+        self.common.queued.remove(self.core);
     }
 
     /// Takes one of the function's places, or keeps the request until one is free.
     pub(crate) fn start(&self, invocation: Box<Invocation>) -> Option<Box<Invocation>> {
-        let invocation = self.gate.enter(invocation)?;
+        let invocation = self.common.gate.enter(invocation, self.core)?;
         self.unqueue();
         Some(invocation)
     }
@@ -222,7 +333,7 @@ impl Target {
         &self,
         invocation: Box<Invocation>,
     ) -> Result<(Box<Invocation>, Option<Share>), Option<(Box<Invocation>, Refusal)>> {
-        let Some(tenancy) = &self.tenancy else {
+        let Some(tenancy) = &self.common.tenancy else {
             return Ok((invocation, None));
         };
         let memory = self.grant.limits.memory.0;
@@ -248,22 +359,22 @@ impl Target {
 
     /// Gives a place back. Returns a request that waited for it, to be queued again on the caller's core.
     pub(crate) fn end(&self) -> Option<Box<Invocation>> {
-        self.gate.leave()
+        self.common.gate.leave(self.core)
     }
 
     pub(crate) fn is_holding(&self) -> bool {
-        self.gate.is_holding()
+        self.common.gate.is_holding()
     }
 
     /// Takes out held requests whose time is over.
     #[expect(clippy::vec_box, reason = "they go on as boxes")]
     pub(crate) fn sweep(&self, now: Instant) -> Vec<Box<Invocation>> {
-        self.gate.sweep(|held| held.is_over(now))
+        self.common.gate.sweep(|held| held.is_over(now))
     }
 
     /// Everything that waits, to be refused.
     #[expect(clippy::vec_box, reason = "they go on as boxes")]
     pub(crate) fn take_held(&self) -> Vec<Box<Invocation>> {
-        self.gate.sweep(|_| true)
+        self.common.gate.sweep(|_| true)
     }
 }

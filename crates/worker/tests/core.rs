@@ -584,7 +584,7 @@ fn a_retired_version_keeps_no_sandbox() {
     solo.submit(&function, Script::done());
     solo.one();
     assert_eq!(solo.world().seen(Seen::alive), 2);
-    function.target.retire();
+    function.targets.retire();
     solo.shared.retired_some();
     // Published between two turns: the core must notice though it is told to wait.
     solo.core.turn(HOUR).expect("a turn");

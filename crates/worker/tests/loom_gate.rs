@@ -29,23 +29,24 @@ struct Model {
 impl Model {
     fn new(places: u32) -> Arc<Self> {
         Arc::new(Self {
-            gate: Gate::new(places),
+            gate: Gate::new(places, 2),
             places,
             inside: AtomicU32::new(0),
             ended: AtomicU32::new(0),
         })
     }
 
-    /// A core that has this request, and goes on with whoever it is handed.
+    /// A core that has this request, and goes on with whoever it is handed. There are two: of three requests two have the same.
     fn core(&self, request: u32) {
+        let core = (request % 2) as usize;
         let mut next = Some(request);
-        while let Some(request) = next.and_then(|request| self.gate.enter(request)) {
+        while let Some(request) = next.and_then(|request| self.gate.enter(request, core)) {
             let inside = self.inside.fetch_add(1, Ordering::Relaxed) + 1;
             assert!(inside <= self.places, "{inside} inside of {}", self.places);
             self.inside.fetch_sub(1, Ordering::Relaxed);
             let before = self.ended.fetch_or(1 << request, Ordering::Relaxed);
             assert_eq!(before & (1 << request), 0, "request {request} ran twice");
-            next = self.gate.leave();
+            next = self.gate.leave(core);
         }
     }
 

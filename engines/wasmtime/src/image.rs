@@ -24,9 +24,12 @@ use std::{
 use wasmtime::{InstancePre, MemoryType, Module, ModuleExport, Store, Val};
 
 pub(crate) struct Loaded {
-    inner: Arc<Inner>,
+    inner: Arc<Shared>,
     initial_memory: ByteSize,
 }
+
+/// What all cores' images of a module have in common. Each has its own count of who has it.
+pub(crate) type Shared = Arc<Inner>;
 
 pub(crate) struct Inner {
     pub(crate) instance: InstancePre<Host>,
@@ -181,7 +184,7 @@ impl Loaded {
         let instance = engine.linker.instantiate_pre(module)?;
         Ok(Self {
             initial_memory: ByteSize(initial),
-            inner: Arc::new(Inner {
+            inner: Arc::new(Arc::new(Inner {
                 instance,
                 start,
                 memory,
@@ -198,7 +201,7 @@ impl Loaded {
                 id: engine.pool.idle.image(),
                 pool: engine.pool.clone(),
                 once: AtomicBool::new(false),
-            }),
+            })),
         })
     }
 
@@ -221,6 +224,13 @@ impl Image for Loaded {
 
     fn pure(&self) -> Result<(), String> {
         Ok(())
+    }
+
+    fn another(&self) -> Option<Arc<dyn Image>> {
+        Some(Arc::new(Self {
+            inner: Arc::new(Shared::clone(&*self.inner)),
+            initial_memory: self.initial_memory,
+        }))
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {

@@ -2,7 +2,7 @@
 
 use crate::{
     host::Host,
-    image::{FirstState, Inner},
+    image::{FirstState, Inner, Shared},
     pool,
     sandbox::{self, Again, Serving, complete, conclude, preemptible},
     turn,
@@ -43,9 +43,9 @@ struct Structure {
 type Ended = sandbox::Ended<Instance>;
 
 impl sandbox::Instance for Instance {
-    type Image = Inner;
+    type Image = Shared;
 
-    fn serve(image: &Arc<Inner>, command: Command) -> Serving<Self> {
+    fn serve(image: &Arc<Shared>, command: Command) -> Serving<Self> {
         // Its memory may have been made larger than this request's may be.
         match image.take().filter(|instance| instance.suits(&command)) {
             Some(instance) if command.is_incomplete() => Box::pin(serve(instance, command)),
@@ -58,18 +58,18 @@ impl sandbox::Instance for Instance {
         }
     }
 
-    fn again(image: &Inner) -> Option<Again<Self>> {
+    fn again(image: &Shared) -> Option<Again<Self>> {
         let again: Again<Self> = |image, instance, command| Box::pin(again(image, instance, command));
         (!image.refuses_reuse()).then_some(again)
     }
 
-    fn put(self: Box<Self>, image: &Inner) {
+    fn put(self: Box<Self>, image: &Shared) {
         image.put(self);
     }
 }
 
 /// A request in a new instance.
-async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
+async fn first(image: Arc<Shared>, mut command: Command) -> Ended {
     if let Err(fault) = complete(&mut command).await {
         return Ended {
             result: Err(fault),
@@ -118,7 +118,7 @@ async fn serve(mut instance: Box<Instance>, mut command: Command) -> Ended {
 }
 
 /// A request in an instance that has served others and still knows of them.
-async fn again(image: Arc<Inner>, mut instance: Box<Instance>, mut command: Command) -> Ended {
+async fn again(image: Arc<Shared>, mut instance: Box<Instance>, mut command: Command) -> Ended {
     if let Err(fault) = complete(&mut command).await {
         return Ended {
             result: Err(fault),

@@ -55,7 +55,7 @@ impl<F: Front> Core<F> {
             return None;
         }
         let Some(invocation) = target.start(invocation) else {
-            if !self.holders.iter().any(|holder| Arc::ptr_eq(holder, &target)) {
+            if !self.holders.iter().any(|holder| holder.is(&target)) {
                 self.holders.push(target);
             }
             return None;
@@ -181,10 +181,7 @@ impl<F: Front> Core<F> {
         // What it leaves serves this one.
         self.spent = None;
         if target.grant.reuse > 1
-            && let Some(index) = self
-                .warm
-                .iter()
-                .position(|warm| Arc::ptr_eq(&warm.target, target))
+            && let Some(index) = self.warm.iter().position(|warm| warm.target.is(target))
         {
             let mut warm = self.warm.swap_remove(index);
             match warm.sandbox.renew(input) {

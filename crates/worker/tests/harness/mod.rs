@@ -14,7 +14,7 @@ use contract::{
 };
 use millpond_worker::{
     Answer, Core, CoreOptions, Failure, Front, Intake, Invocation, Opening, Poller, Readiness, Seatless,
-    Shared, Target, TargetOptions, Ticker,
+    Shared, TargetOptions, Targets, Ticker,
 };
 use parking_lot::{Condvar, Mutex};
 
@@ -510,7 +510,7 @@ impl Default for Options {
 
 #[derive(Clone)]
 pub(crate) struct Function {
-    pub(crate) target: Arc<Target>,
+    pub(crate) targets: Targets,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) limits: Limits,
 }
@@ -534,7 +534,7 @@ impl Functions {
     /// A function whose image is loaded.
     pub(crate) fn make(&self, options: Options) -> Function {
         let function = self.cold(options, Box::new(|| Ok(())));
-        function.target.preload().expect("it loads");
+        function.targets.preload().expect("it loads");
         function
     }
 
@@ -564,7 +564,7 @@ impl Functions {
         };
         let gauge = Arc::<Gauge>::default();
         let (world, its) = (self.world.clone(), gauge.clone());
-        let target = Arc::new(Target::new(TargetOptions {
+        let options = TargetOptions {
             log: self.logs.function(&function, version),
             metrics: self.metrics.function(&function),
             grant: Arc::new(Grant {
@@ -591,9 +591,10 @@ impl Functions {
                 ..Claim::default()
             },
             usage: Arc::new(Recorder::new(0)),
-        }));
+        };
+        let targets = Targets::new(options, self.world.preempt.len());
         Function {
-            target,
+            targets,
             gauge,
             limits,
         }
@@ -666,7 +667,8 @@ impl Front for Mailbox {
             let head = HeadBuilder::new("POST", "/", 64).build(id);
             let body = Bytes::from(id.0.to_string());
             self.tokens += 1;
-            let invocation = Invocation::new(function.target, head, body, arrived, self.core, self.tokens);
+            let target = function.targets.on(self.core).clone();
+            let invocation = Invocation::new(target, head, body, arrived, self.core, self.tokens);
             match intake.submit(Box::new(invocation)) {
                 Ok(()) => drop(self.owed.insert(self.tokens, (id, arrived))),
                 Err((invocation, refusal)) => {
@@ -835,9 +837,15 @@ impl Client {
         let (sender, receiver) = mpsc::channel();
         let head = HeadBuilder::new("POST", "/", 64).build(id);
         let body = Bytes::from(id.0.to_string());
-        shared.submit(function.target.clone(), head, body, 0, move |_, answer| {
-            let _ = sender.send(answer);
-        });
+        shared.submit(
+            function.targets.on(CoreId(0)).clone(),
+            head,
+            body,
+            0,
+            move |_, answer| {
+                let _ = sender.send(answer);
+            },
+        );
         (id, receiver)
     }
 

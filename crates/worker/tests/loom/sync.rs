@@ -1,6 +1,6 @@
 //! loom's locks and atomics, called as the crate calls its own.
 
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 

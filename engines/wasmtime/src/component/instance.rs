@@ -1,6 +1,6 @@
 //! One instance of a component.
 
-use super::{Host, Inner, MOST_COPIED, MOST_HANDLES, World, http};
+use super::{Host, Inner, MOST_COPIED, MOST_HANDLES, Shared, World, http};
 use crate::{
     pool,
     sandbox::{self, Serving, complete, conclude, preemptible},
@@ -52,16 +52,16 @@ enum Entry {
 type Ended = sandbox::Ended<Instance>;
 
 impl sandbox::Instance for Instance {
-    type Image = Inner;
+    type Image = Shared;
 
-    fn serve(image: &Arc<Inner>, command: Command) -> Serving<Self> {
+    fn serve(image: &Arc<Shared>, command: Command) -> Serving<Self> {
         match image.take() {
             Some(instance) => Box::pin(again(instance, command)),
             None => Box::pin(first(image.clone(), command)),
         }
     }
 
-    fn put(self: Box<Self>, image: &Inner) {
+    fn put(self: Box<Self>, image: &Shared) {
         image.put(self);
     }
 }
@@ -97,7 +97,7 @@ impl Inner {
 }
 
 /// A request in a new instance.
-async fn first(image: Arc<Inner>, mut command: Command) -> Ended {
+async fn first(image: Arc<Shared>, mut command: Command) -> Ended {
     let over = |result| Ended {
         result,
         instance: None,

@@ -142,9 +142,12 @@ const RUN: &str = "wasi:cli/run@0.2.0";
 
 /// A component that is ready to run.
 pub(crate) struct Loaded {
-    inner: Arc<Inner>,
+    inner: Arc<Shared>,
     initial_memory: ByteSize,
 }
+
+/// What all cores' images of a component have in common. Each has its own count of who has it.
+pub(crate) type Shared = Arc<Inner>;
 
 pub(crate) struct Inner {
     instance: InstancePre<Host>,
@@ -201,7 +204,7 @@ impl Loaded {
         let pages = needs.max_initial_memory_size.unwrap_or(0);
         Ok(Self {
             initial_memory: ByteSize(pages.saturating_mul(64 << 10)),
-            inner: Arc::new(Inner {
+            inner: Arc::new(Arc::new(Inner {
                 instance,
                 world,
                 entry,
@@ -213,13 +216,13 @@ impl Loaded {
                     .map(|(begin, restore)| Keeper { begin, restore }),
                 id: engine.pool.components.image(),
                 pristine: None,
-            }),
+            })),
         })
     }
 
     /// Keeps an instance in its first state, so that others can be put back to it.
     pub(crate) fn remember(mut self) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+        if let Some(inner) = Arc::get_mut(&mut self.inner).and_then(Arc::get_mut) {
             inner.pristine = Pristine::make(inner);
         }
         self
@@ -275,6 +278,13 @@ impl Image for Loaded {
 
     fn streams(&self) -> bool {
         self.inner.world == World::Proxy
+    }
+
+    fn another(&self) -> Option<Arc<dyn Image>> {
+        Some(Arc::new(Self {
+            inner: Arc::new(Shared::clone(&*self.inner)),
+            initial_memory: self.initial_memory,
+        }))
     }
 
     fn spawn(&self, grant: &Arc<Grant>, input: Input) -> Result<Box<dyn Sandbox>, SpawnError> {
