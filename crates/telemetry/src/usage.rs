@@ -236,7 +236,7 @@ impl Shard {
     /// Whether the averages are to learn from the request that has ended now. Not from every eighth: a client whose every eighth request
     /// is another would have them follow that alone.
     fn teaches(&self) -> bool {
-        let ended = self.ended.load(Relaxed).saturating_add(1);
+        let ended = self.ended.load(Relaxed).wrapping_add(1);
         self.ended.store(ended, Relaxed);
         // Multiples of the golden ratio (Knuth's hashing by multiplication): spread evenly, and no client has their rhythm.
         let lot = u64::from(ended).wrapping_mul(0x9E37_79B9_7F4A_7C15);
