@@ -132,3 +132,49 @@ impl<T> List<T> {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_full_list_gives_up_what_has_waited_longest() {
+        let idle = Idle::new(1);
+        let (image, other) = (idle.image(), idle.image());
+        for instance in 0..LIST {
+            assert_eq!(idle.put(image, instance), None);
+        }
+        assert_eq!(idle.put(other, LIST), Some(0));
+        assert_eq!(idle.count(), LIST);
+        assert_eq!(idle.take(image), Some(LIST - 1), "the one that was put last");
+        assert_eq!(idle.put(image, LIST - 1), None, "its room is still there");
+        assert_eq!(idle.forget(other), [LIST]);
+        assert_eq!(idle.take(other), None);
+        assert_eq!(idle.count(), LIST - 1);
+    }
+
+    /// The pool behind them has no slot for one more.
+    #[test]
+    fn all_lists_together_keep_no_more_than_was_said() {
+        let idle = Idle::new(1);
+        let image = idle.image();
+        let others = |instances: std::ops::Range<usize>| {
+            thread::scope(|scope| {
+                let put = || {
+                    instances
+                        .filter_map(|one| idle.put(image, one))
+                        .collect::<Vec<_>>()
+                };
+                scope.spawn(put).join().expect("it ends")
+            })
+        };
+        assert!(others(0..LIST / 2).is_empty());
+        let too_many: Vec<_> = (LIST / 2..LIST + 2)
+            .filter_map(|one| idle.put(image, one))
+            .collect();
+        assert_eq!(too_many, [LIST / 2, LIST / 2 + 1]);
+        assert_eq!(others(100..101), [100], "there is no room for a third thread");
+        assert_eq!(idle.count(), most(1));
+    }
+}

@@ -114,7 +114,6 @@ impl Thread {
     fn take_kept(&self, places: u32) -> bool {
         let kept = &self.kept;
         let fewer = |kept: u32| kept.checked_sub(places);
-        // Most of the time there is nothing to be had, or nobody else looks.
         kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
             .is_ok()
     }
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_taken_again_by_nobody_else() {
+    fn a_thread_keeps_a_few_of_the_places_it_gives_back() {
         let places = places(100);
         for _ in 0..10 {
             drop([places.take(2), places.take(1)]);

@@ -14,6 +14,7 @@
 
 use crate::metrics::{Sample, Start, nanos};
 use contract::CoreId;
+use crossbeam_utils::CachePadded;
 use std::{
     fmt,
     sync::{
@@ -244,17 +245,12 @@ impl Shard {
     }
 }
 
-/// On a line of the cache of its own: what is beside it is not lost with it.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Own<T>(T);
-
 /// What one version of a function uses. See the module's introduction.
 pub struct Recorder {
     epoch: Instant,
-    averages: Own<Averages>,
+    averages: CachePadded<Averages>,
     /// Of the last arrival: nanoseconds since the epoch; 0 before the first.
-    arrived: Own<AtomicU64>,
+    arrived: CachePadded<AtomicU64>,
     shards: Box<[OnceLock<Box<Shard>>]>,
 }
 
@@ -272,8 +268,8 @@ impl Recorder {
     pub fn new(cores: usize) -> Self {
         Self {
             epoch: Instant::now(),
-            averages: Own::default(),
-            arrived: Own::default(),
+            averages: CachePadded::default(),
+            arrived: CachePadded::default(),
             shards: (0..cores).map(|_| OnceLock::new()).collect(),
         }
     }
@@ -287,9 +283,9 @@ impl Recorder {
     pub fn arrived(&self, core: CoreId, now: Instant) {
         let now = nanos(now.saturating_duration_since(self.epoch)).max(1);
         // Of those that were read together, the first alone changes it.
-        let mut before = self.arrived.0.load(Relaxed);
+        let mut before = self.arrived.load(Relaxed);
         if before < now {
-            before = self.arrived.0.swap(now, Relaxed);
+            before = self.arrived.swap(now, Relaxed);
         }
         let Some(shard) = self.shard(core) else { return };
         shard.arrived(now);
@@ -309,7 +305,7 @@ impl Recorder {
         let shard = self.shard(core);
         if shard.is_none_or(Shard::teaches) {
             let service = nanos(inside + sample.write);
-            self.averages.0.learn(nanos(sample.cpu), nanos(waits), service);
+            self.averages.learn(nanos(sample.cpu), nanos(waits), service);
         }
         if let Some(shard) = shard {
             shard.count(Series::Run, ticks(sample.cpu));
@@ -323,12 +319,12 @@ impl Recorder {
 
     /// What the next request is expected to take.
     pub fn estimate(&self) -> Estimate {
-        self.averages.0.get()
+        self.averages.get()
     }
 
     /// What is expected until there is more to go by: what was known of it before a restart, or of its predecessor.
     pub fn expect(&self, estimate: Estimate) {
-        self.averages.0.set(estimate);
+        self.averages.set(estimate);
     }
 
     /// A number that differs from an earlier one if anything was recorded since.

@@ -8,19 +8,16 @@ use crate::{
     line::{Line, Waiting},
     sync::{AtomicI32, Ordering},
 };
+use crossbeam_utils::CachePadded;
 
 /// See the module's introduction.
 pub(crate) struct Gate<T> {
     places: u32,
     /// Free places, by the core that gave them back. One who looks for a place where there is none makes it one less than none, for a
     /// moment.
-    free: Box<[Own<AtomicI32>]>,
-    line: Own<Line<T>>,
+    free: Box<[CachePadded<AtomicI32>]>,
+    line: CachePadded<Line<T>>,
 }
-
-/// On a line of the cache of its own.
-#[repr(align(64))]
-pub(crate) struct Own<T>(pub(crate) T);
 
 impl<T> Gate<T> {
     /// All of them free, and as many for each core as for the next one.
@@ -29,17 +26,17 @@ impl<T> Gate<T> {
         // No node has room for as many sandboxes as would not fit.
         let places = places.min(i32::MAX.unsigned_abs());
         let part = |core: u32| places / cores + u32::from(core < places % cores);
-        let free = |core| Own(AtomicI32::new(i32::try_from(part(core)).unwrap_or(i32::MAX)));
+        let free = |core| CachePadded::new(AtomicI32::new(i32::try_from(part(core)).unwrap_or(i32::MAX)));
         Self {
             places,
             free: (0..cores).map(free).collect(),
-            line: Own(Line::new()),
+            line: CachePadded::new(Line::new()),
         }
     }
 
     /// How many places are taken. Looks at all cores'.
     pub(crate) fn taken(&self) -> u32 {
-        let free = self.free.iter().map(|free| free.0.load(Ordering::Relaxed));
+        let free = self.free.iter().map(|free| free.load(Ordering::Relaxed));
         let free = free.fold(0_u32, |sum, free| {
             sum.saturating_add(u32::try_from(free).unwrap_or(0))
         });
@@ -51,7 +48,7 @@ impl<T> Gate<T> {
         if self.take(core, false) {
             return Some(one);
         }
-        match self.line.0.wait(
+        match self.line.wait(
             one,
             u32::MAX,
             |_, _| false,
@@ -67,7 +64,7 @@ impl<T> Gate<T> {
     /// asks for a place where there seems to be none, too.
     fn take(&self, core: usize, sure: bool) -> bool {
         let (before, from) = self.free.split_at(core % self.free.len());
-        from.iter().chain(before).any(|Own(free)| {
+        from.iter().chain(before).any(|free| {
             if !sure && free.load(Ordering::Relaxed) <= 0 {
                 return false;
             }
@@ -82,23 +79,23 @@ impl<T> Gate<T> {
     /// Gives a place back. Returns one who waited for it, to enter again.
     pub(crate) fn leave(&self, core: usize) -> Option<T> {
         if let Some(free) = self.free.get(core % self.free.len()) {
-            free.0.fetch_add(1, Ordering::SeqCst);
+            free.fetch_add(1, Ordering::SeqCst);
         }
-        self.line.0.next()
+        self.line.next()
     }
 
     /// How many wait.
     pub(crate) fn held(&self) -> u32 {
-        self.line.0.held()
+        self.line.held()
     }
 
     /// Whether anybody waits.
     pub(crate) fn is_holding(&self) -> bool {
-        self.line.0.is_holding()
+        self.line.is_holding()
     }
 
     /// Takes out those who wait and have waited too long.
     pub(crate) fn sweep(&self, too_long: impl Fn(&T) -> bool) -> Vec<T> {
-        self.line.0.sweep(too_long)
+        self.line.sweep(too_long)
     }
 }

@@ -4,15 +4,15 @@
 //! bound, and nobody need look at what others have: that lies in others' caches, and changes with each request there. Only when a core
 //! goes beyond its part, which it may while others have less, does everybody count all.
 
-use crate::gate::Own;
+use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) struct Tally {
     /// Of the bound, each core's.
     part: u32,
-    by_core: Box<[Own<AtomicU32>]>,
+    by_core: Box<[CachePadded<AtomicU32>]>,
     /// How many cores have all of their part, or more.
-    beyond: Own<AtomicU32>,
+    beyond: CachePadded<AtomicU32>,
 }
 
 impl Tally {
@@ -20,39 +20,39 @@ impl Tally {
         let parts = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
         Self {
             part: bound / parts,
-            by_core: (0..parts).map(|_| Own(AtomicU32::new(0))).collect(),
-            beyond: Own(AtomicU32::new(0)),
+            by_core: (0..parts).map(|_| CachePadded::new(AtomicU32::new(0))).collect(),
+            beyond: CachePadded::new(AtomicU32::new(0)),
         }
     }
 
     /// Of a core that there is.
     fn of(&self, core: usize) -> &AtomicU32 {
-        &self.by_core[core].0
+        &self.by_core[core]
     }
 
     /// One more waits.
     pub(crate) fn add(&self, core: usize) {
         if self.of(core).fetch_add(1, Ordering::Relaxed) + 1 == self.part {
-            self.beyond.0.fetch_add(1, Ordering::Relaxed);
+            self.beyond.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// One of those that this core counted waits no more, whichever core says so.
     pub(crate) fn remove(&self, core: usize) {
         if self.of(core).fetch_sub(1, Ordering::Relaxed) == self.part {
-            self.beyond.0.fetch_sub(1, Ordering::Relaxed);
+            self.beyond.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// How many of this core's wait, if no core has more than its part of the bound.
     pub(crate) fn within(&self, core: usize) -> Option<u32> {
-        let all_within = self.part > 0 && self.beyond.0.load(Ordering::Relaxed) == 0;
+        let all_within = self.part > 0 && self.beyond.load(Ordering::Relaxed) == 0;
         all_within.then(|| self.of(core).load(Ordering::Relaxed))
     }
 
     /// All that wait.
     pub(crate) fn all(&self) -> u32 {
-        let counts = self.by_core.iter().map(|count| count.0.load(Ordering::Relaxed));
+        let counts = self.by_core.iter().map(|count| count.load(Ordering::Relaxed));
         counts.fold(0, u32::saturating_add)
     }
 }
