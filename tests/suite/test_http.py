@@ -116,35 +116,6 @@ def test_half_close_amid_a_body(suite):
     assert suite.call("ping").status == 200
 
 
-@pytest.mark.parametrize("requests", [1, 10])
-def test_a_request_in_one_segment_with_the_end(suite, requests):
-    with suite.node.wire() as wire:
-        wire.end_with(get(suite.path("ping")) * requests)
-        for _ in range(requests):
-            assert wire.read().status == 200
-        assert wire.is_closed()
-
-
-def test_half_a_request_in_one_segment_with_the_end(suite):
-    with suite.node.wire() as wire:
-        wire.end_with(get(suite.path("ping"))[:-2])
-        assert wire.is_closed()
-    assert suite.call("ping").status == 200
-
-
-@pytest.mark.parametrize("more", [-1, 0, 1, 100])
-def test_requests_of_as_many_bytes_as_are_read_at_once(suite, more):
-    """Mostly all of one is there when the node looks."""
-    length = (64 << 10) + more
-    request = get(suite.path("echo"), method=POST, headers="Content-Length: 10000\r\n")
-    request = request.replace(b"10000", str(length - len(request)).encode())
-    body = os.urandom(length - len(request))
-    with suite.node.wire() as wire:
-        for _ in range(50):
-            wire.send(request + body)
-            assert wire.read().body == body
-
-
 def test_a_request_byte_by_byte(suite):
     request = get(suite.path("echo"), method=POST, headers="Transfer-Encoding: chunked\r\n") + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"
     with suite.node.wire() as wire:
