@@ -30,7 +30,7 @@ use telemetry::{
 };
 use worker::{
     Answer, CoreOptions, Front, Intake, Invocation, Opening, Poller, Readiness, Shared, Target,
-    TargetOptions, Targets,
+    TargetOptions, Targets, Trigger,
 };
 
 #[derive(clap::Args)]
@@ -192,7 +192,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let ready = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let seen = Rc::<Seen>::default();
     let mut core = seat.seat(policy, metrics, CoreOptions::default(), |poller| {
-        poller.add(&ready, 0, false)?;
+        poller.add(&ready, 0, Trigger::Level)?;
         Ok(Endless {
             target,
             expected: expected.clone(),

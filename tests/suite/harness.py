@@ -157,6 +157,11 @@ class Wire:
         """Says that nothing more will be sent."""
         self.socket.shutdown(socket.SHUT_WR)
 
+    def end_with(self, data):
+        """Sends the last of it and says that nothing more comes, in one segment if it fits one."""
+        assert self.socket.send(data, socket.MSG_MORE) == len(data)
+        self.end()
+
     def reset(self):
         """Leaves as a crashed client does: with a reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")

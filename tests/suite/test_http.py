@@ -116,6 +116,42 @@ def test_half_close_amid_a_body(suite):
     assert suite.call("ping").status == 200
 
 
+@pytest.mark.parametrize("requests", [1, 10])
+def test_a_request_in_one_segment_with_the_end(suite, requests):
+    with suite.node.wire() as wire:
+        wire.end_with(get(suite.path("ping")) * requests)
+        for _ in range(requests):
+            assert wire.read().status == 200
+        assert wire.is_closed()
+
+
+@pytest.mark.parametrize("half", ["head", "body"])
+@pytest.mark.parametrize("before", ["nothing", "ping", "sleep"])
+def test_half_a_request_in_one_segment_with_the_end(suite, before, half):
+    """It is closed at once, not only when the rest of the request is overdue."""
+    whole = b"" if before == "nothing" else get(suite.path(before, "?ms=20"))
+    body = get(suite.path("echo"), method=POST, headers="Content-Length: 10\r\n") + b"half"
+    with suite.node.wire() as wire:
+        wire.end_with(whole + (body if half == "body" else get(suite.path("ping"))[:-2]))
+        if whole:
+            assert wire.read().status == 200
+        assert wire.is_closed()
+    assert suite.call("ping").status == 200
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 100])
+def test_requests_of_as_many_bytes_as_are_read_at_once(suite, more):
+    """Mostly all of one is there when the node looks."""
+    length = (64 << 10) + more
+    request = get(suite.path("echo"), method=POST, headers="Content-Length: 10000\r\n")
+    request = request.replace(b"10000", str(length - len(request)).encode())
+    body = os.urandom(length - len(request))
+    with suite.node.wire() as wire:
+        for _ in range(50):
+            wire.send(request + body)
+            assert wire.read().body == body
+
+
 def test_a_request_byte_by_byte(suite):
     request = get(suite.path("echo"), method=POST, headers="Transfer-Encoding: chunked\r\n") + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"
     with suite.node.wire() as wire:
@@ -124,16 +160,22 @@ def test_a_request_byte_by_byte(suite):
         assert wire.read().body == b"abcde"
 
 
-def test_clients_that_leave(suite):
+@pytest.fixture
+def alone(make_node):
+    """On a node that nobody else has connections to."""
+    return make_node().deploy("alone", {name: name for name in ("ping", "echo", "sleep")})
+
+
+def test_clients_that_leave(alone):
     """Amid a head, amid a body, amid the function, amid the answer; orderly and not. Nothing stays behind."""
-    node = suite.node
+    node = alone.node
     parts = [
         b"GET /fun",
-        get(suite.path("echo"), method=POST, headers="Content-Length: 1000\r\n") + b"half",
-        get(suite.path("echo"), method=POST, headers="Transfer-Encoding: chunked\r\n") + b"5\r\nab",
-        get(suite.path("sleep", "?ms=50")),
-        get(suite.path("sleep", "?ms=50")) * 10,
-        get(suite.path("ping")) * 10,
+        get(alone.path("echo"), method=POST, headers="Content-Length: 1000\r\n") + b"half",
+        get(alone.path("echo"), method=POST, headers="Transfer-Encoding: chunked\r\n") + b"5\r\nab",
+        get(alone.path("sleep", "?ms=50")),
+        get(alone.path("sleep", "?ms=50")) * 10,
+        get(alone.path("ping")) * 10,
     ]
     for part in parts:
         for leave in (Wire.close, Wire.reset):
@@ -143,7 +185,7 @@ def test_clients_that_leave(suite):
                 leave(wire)
     eventually(lambda: node.metrics()['millpond_connections_open{core="0"}'] == 0, "all connections are closed")
     eventually(lambda: node.metrics()['millpond_sandboxes{core="0"}'] == 0, "all sandboxes are gone")
-    assert suite.call("ping").status == 200
+    assert alone.call("ping").status == 200
 
 
 def test_a_client_that_does_not_read(suite):
@@ -171,14 +213,14 @@ def test_large_bodies(suite):
             assert wire.read().body == body
 
 
-def test_a_thousand_idle_connections(suite):
-    node = suite.node
+def test_a_thousand_idle_connections(alone):
+    node = alone.node
     wires = [node.wire() for _ in range(1000)]
     try:
         eventually(lambda: node.metrics()['millpond_connections_open{core="0"}'] >= 1000, "all are accepted")
-        assert suite.call("ping").status == 200
+        assert alone.call("ping").status == 200
         for wire in wires:
-            wire.send(get(suite.path("ping")))
+            wire.send(get(alone.path("ping")))
         for wire in wires:
             assert wire.read().body == b"pong\n"
     finally:

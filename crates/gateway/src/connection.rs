@@ -16,7 +16,7 @@ use rustix::{
 };
 use std::{borrow::Cow, collections::VecDeque, io::IoSlice, mem, sync::Arc, time::Instant};
 use telemetry::{metrics::Sample, otlp::Span};
-use worker::{Answer, Target};
+use worker::{Answer, Interest, Target};
 
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
@@ -56,7 +56,10 @@ pub(crate) struct Connection {
     pub(crate) since: Instant,
     /// The client will send nothing more.
     pub(crate) ended: bool,
-    pub(crate) watched: Watched,
+    /// What epoll was told to look for;
+    pub(crate) watched: Interest,
+    /// and it is to look again, because not all was read that it told of.
+    pub(crate) unread: bool,
 }
 
 /// Whose connection it is, which decides whether it can leave for HTTP/2.
@@ -68,13 +71,6 @@ pub(crate) enum Kind {
     Known,
     /// Something else of the node holds the other end.
     Adopted,
-}
-
-/// What epoll was told to look for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Watched {
-    pub(crate) input: bool,
-    pub(crate) output: bool,
 }
 
 pub(crate) enum Phase {
@@ -440,10 +436,11 @@ impl Connection {
             output: Output::default(),
             since: now,
             ended: false,
-            watched: Watched {
+            watched: Interest {
                 input: true,
                 output: false,
             },
+            unread: false,
         }
     }
 

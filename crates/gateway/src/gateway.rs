@@ -4,7 +4,7 @@ use crate::{
     Listener,
     adoption::{self, Adopted, Departing, Departure},
     begin::not_kept,
-    connection::{self, Connection, Phase, Reply, Watched},
+    connection::{self, Connection, Phase, Reply},
     edge::Edge,
     later::Kept,
     options::Options,
@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 use telemetry::metrics::CoreMetrics;
-use worker::{Answer, Front, Intake, Opening, Poller, Readiness};
+use worker::{Answer, Front, Intake, Interest, Opening, Poller, Readiness, Trigger};
 
 /// The [`Front`] of a core. See the crate's introduction.
 pub struct Gateway {
@@ -60,6 +60,10 @@ fn slot_of(token: u64) -> usize {
     usize::try_from(token & u64::from(u32::MAX)).unwrap_or(usize::MAX)
 }
 
+fn listening(input: bool) -> Interest {
+    Interest { input, output: false }
+}
+
 impl Gateway {
     /// Takes the core's listener and has the poller watch it. `boot` distinguishes this start of the node in request ids.
     pub fn new(
@@ -71,7 +75,7 @@ impl Gateway {
         metrics: Arc<CoreMetrics>,
         options: Options,
     ) -> io::Result<Self> {
-        poller.add(&listener, LISTENER, false)?;
+        poller.add(&listener, LISTENER, Trigger::Level)?;
         let address = listener.address();
         Ok(Self {
             listener: Some(listener),
@@ -131,7 +135,7 @@ impl Gateway {
         let entry = self.connections.vacant_entry();
         let token = token(entry.key(), self.serial);
         let connection = Connection::new(socket, token, origin, kind, now);
-        if poller.add(&connection.socket, token, false).is_ok() {
+        if poller.add(&connection.socket, token, Trigger::Edge).is_ok() {
             entry.insert(connection);
             self.edge.metrics.connections_accepted.add(1);
             self.edge.metrics.connections_open.add(1);
@@ -183,7 +187,9 @@ impl Gateway {
 
     fn pause(&mut self, poller: &Poller) {
         if let Some(listener) = &self.listener {
-            self.paused = poller.modify(listener, LISTENER, false, false).is_ok();
+            self.paused = poller
+                .modify(listener, LISTENER, listening(false), Trigger::Level)
+                .is_ok();
         }
     }
 
@@ -192,7 +198,9 @@ impl Gateway {
             && self.connections.len() < self.edge.options.connections
             && let Some(listener) = &self.listener
         {
-            self.paused = poller.modify(listener, LISTENER, true, false).is_err();
+            self.paused = poller
+                .modify(listener, LISTENER, listening(true), Trigger::Level)
+                .is_err();
         }
     }
 
@@ -213,8 +221,9 @@ impl Gateway {
             .filter(|connection| connection.token == token)
     }
 
-    /// Reads once, and takes what can be taken. `false` if the connection is to be closed.
-    fn read(&mut self, token: u64, intake: &mut Intake<'_>) -> bool {
+    /// Reads once, and takes what can be taken; `last` if the other end sends nothing more. `false` if the connection is to be
+    /// closed.
+    fn read(&mut self, token: u64, last: bool, intake: &mut Intake<'_>) -> bool {
         let Self {
             connections,
             edge,
@@ -237,8 +246,15 @@ impl Gateway {
                     Phase::Head | Phase::Body(_) | Phase::Skipping(_) | Phase::Lingering => false,
                 };
             }
-            Ok((read, _)) => edge.metrics.received_bytes.add(read as u64),
-            Err(Errno::AGAIN | Errno::INTR) => return true,
+            Ok((read, _)) => {
+                edge.metrics.received_bytes.add(read as u64);
+                connection.unread = last || read == scratch.capacity();
+            }
+            Err(Errno::AGAIN) => return true,
+            Err(Errno::INTR) => {
+                connection.unread = true;
+                return true;
+            }
             Err(_) => return false,
         }
         if matches!(connection.phase, Phase::Lingering) {
@@ -317,7 +333,8 @@ impl Gateway {
                 connection.phase = next;
                 connection.since = intake.now;
                 edge.take_buffered(connection, intake, dirty);
-                !(connection.ended && connection.is_idle())
+                // Half a request that came before the end stays half.
+                !connection.ended || matches!(connection.phase, Phase::Working | Phase::Leaving(_))
             }
             Phase::Body(_) => {
                 edge.pass_on(connection, false, intake, dirty);
@@ -339,15 +356,17 @@ impl Gateway {
             Some(upload) => upload.is_full(),
             None => connection.input.len() >= AHEAD && matches!(connection.phase, Phase::Working),
         };
-        let wanted = Watched {
+        let wanted = Interest {
             input: !connection.ended && !full,
             output: !connection.output.is_empty(),
         };
-        if wanted != connection.watched {
-            let (input, output) = (wanted.input, wanted.output);
-            if poller.modify(&connection.socket, token, input, output).is_ok() {
-                connection.watched = wanted;
-            }
+        if (connection.unread && wanted.input || wanted != connection.watched)
+            && poller
+                .modify(&connection.socket, token, wanted, Trigger::Edge)
+                .is_ok()
+        {
+            connection.watched = wanted;
+            connection.unread = false;
         }
     }
 }
@@ -358,7 +377,7 @@ impl Front for Gateway {
             return self.accept(poller, intake.now);
         }
         let keep = !readiness.closed
-            && (!readiness.readable || self.read(token, intake))
+            && (!readiness.readable || self.read(token, readiness.ended, intake))
             && (!readiness.writable || self.write(token, intake));
         if keep {
             self.watch(poller, token);

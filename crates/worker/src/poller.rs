@@ -15,15 +15,52 @@ pub struct Poller {
     events: Vec<epoll::Event>,
 }
 
+/// What a descriptor is watched for, beside its end in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest {
+    /// Something to read.
+    pub input: bool,
+    /// Room to write.
+    pub output: bool,
+}
+
+/// When there is an event for a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// As long as there is something to read, or room to write.
+    Level,
+    /// Once for what has come since the last event, or was there when the descriptor was added or modified. Whoever leaves
+    /// some of it unread modifies it again. The kernel need not look once more whether an event is still true.
+    Edge,
+}
+
 /// What a socket is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
     /// There is something to read, be it the end.
     pub readable: bool,
+    /// The other end sends nothing more.
+    pub ended: bool,
     /// There is room to write.
     pub writable: bool,
     /// The connection is over in both directions.
     pub closed: bool,
+}
+
+impl Interest {
+    fn flags(self, trigger: Trigger) -> epoll::EventFlags {
+        let mut flags = match trigger {
+            Trigger::Level => epoll::EventFlags::empty(),
+            Trigger::Edge => epoll::EventFlags::ET,
+        };
+        if self.input {
+            flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        }
+        if self.output {
+            flags |= epoll::EventFlags::OUT;
+        }
+        flags
+    }
 }
 
 impl Poller {
@@ -44,40 +81,25 @@ impl Poller {
         })
     }
 
-    /// Watches a descriptor for input, level-triggered, and for output if asked.
-    pub fn add(&self, fd: impl AsFd, token: u64, output: bool) -> io::Result<()> {
-        epoll::add(
-            &self.epoll,
-            fd,
-            epoll::EventData::new_u64(token),
-            Self::flags(true, output),
-        )
+    /// Watches a descriptor for input.
+    pub fn add(&self, fd: impl AsFd, token: u64, trigger: Trigger) -> io::Result<()> {
+        let interest = Interest {
+            input: true,
+            output: false,
+        };
+        let data = epoll::EventData::new_u64(token);
+        epoll::add(&self.epoll, fd, data, interest.flags(trigger))
     }
 
-    /// Changes what a descriptor is watched for.
-    pub fn modify(&self, fd: impl AsFd, token: u64, input: bool, output: bool) -> io::Result<()> {
-        epoll::modify(
-            &self.epoll,
-            fd,
-            epoll::EventData::new_u64(token),
-            Self::flags(input, output),
-        )
+    /// Changes what a descriptor is watched for, or asks again for what it is ready for now.
+    pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest, trigger: Trigger) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        epoll::modify(&self.epoll, fd, data, interest.flags(trigger))
     }
 
     /// Forgets a descriptor.
     pub fn delete(&self, fd: impl AsFd) -> io::Result<()> {
         epoll::delete(&self.epoll, fd)
-    }
-
-    fn flags(input: bool, output: bool) -> epoll::EventFlags {
-        let mut flags = epoll::EventFlags::empty();
-        if input {
-            flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        }
-        if output {
-            flags |= epoll::EventFlags::OUT;
-        }
-        flags
     }
 
     /// Waits for events, at most `timeout`; for ever without one.
@@ -114,6 +136,7 @@ impl Poller {
                 let closed = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
                 let readiness = Readiness {
                     readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP) || closed,
+                    ended: flags.contains(epoll::EventFlags::RDHUP),
                     writable: flags.contains(epoll::EventFlags::OUT),
                     closed,
                 };

@@ -99,11 +99,11 @@ impl Invocation {
         self.head.until.map_or(limit, |until| until.min(limit))
     }
 
-    /// Its function's deadline for it, counted from the earliest moment at which it can have come. A twentieth of it is left for
+    /// Its function's deadline for it, counted from the earliest moment at which it can have come. A tenth of it is left for
     /// what no clock here sees: until its client has the answer.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let given = self.target.claim.deadline?;
-        Some(self.arrived + given.saturating_sub(self.unseen + given / 20))
+        Some(self.arrived + given.saturating_sub(self.unseen + given / 10))
     }
 
     /// Whether it need not wait any longer.

@@ -14,7 +14,7 @@ use contract::{
 };
 use millpond_worker::{
     Answer, Core, CoreOptions, Failure, Front, Intake, Invocation, Opening, Poller, Readiness, Seatless,
-    Shared, TargetOptions, Targets, Ticker,
+    Shared, TargetOptions, Targets, Ticker, Trigger,
 };
 use parking_lot::{Condvar, Mutex};
 
@@ -895,7 +895,7 @@ fn seat(
     let metrics = metrics.core(core).expect("a core has metrics");
     seatless
         .seat(policy, metrics, CoreOptions::default(), |poller| {
-            poller.add(&inbox.event, Mailbox::TOKEN, false)?;
+            poller.add(&inbox.event, Mailbox::TOKEN, Trigger::Level)?;
             Ok(Mailbox {
                 core,
                 inbox,
