@@ -18,7 +18,7 @@
 //! below, up to the instruction that changes the stack pointer. They keep all they know in registers, in the fiber's stack and
 //! in [`Control`], whose field `host` is written before the guest's stack is entered and read in the very instruction that
 //! leaves it; so a switch that is interrupted there goes on later, and goes back to whoever resumed it last. Code on the host's stack
-//! is never diverted: a preemption that comes then is lost, and whoever wants it asks again (the worker's ticker does, every tick).
+//! is never diverted: a preemption that comes then is lost, and whoever wants it asks again (the worker's ticker does).
 //!
 //! *Library code.* A guest that copies memory runs the C library's `memcpy` on its own stack. It may be interrupted too: these
 //! functions have no state but registers.

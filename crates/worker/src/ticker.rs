@@ -1,15 +1,16 @@
 //! The one ticker: a thread that makes engines preempt guests, and sleeps when no guest runs.
 //!
 //! A timer for each run would cost 0.6 µs of every request to stop the one in a million that needs it. Instead each core
-//! counts its turns in its seat; every tick the ticker looks, and a turn that it has seen before is worth an
-//! interruption. A short function's turns are never the same at two looks, so its callback never runs.
+//! writes into its seat when its guest began and when its quantum ends, and now and then the ticker looks. A guest whose quantum is over
+//! is worth an interruption; one that it finds to take long has it look again when that one's quantum ends. While all guests are short
+//! it looks once in [`REST`], and the callback of none ever runs.
 //!
-//! A core cannot see what arrives while a guest holds it, and the next tick is far away for work that takes a tenth of one. So a core
-//! whose guest is known to take long, or was found to by a tick, is *watched*: the ticker waits at the core's own epoll instance,
+//! A core cannot see what arrives while a guest holds it, and the next look is far away for work that takes a tenth of one. So a core
+//! whose guest is known to take long, or was found to by a look, is *watched*: the ticker waits at the core's own epoll instance,
 //! and when that has an event it asks the guest for its core. An arrival costs a wake-up of the ticker then, as long as nobody
 //! is watched arrivals cost nothing. A core that was asked is not watched again for [`PAUSE`], or a flood of arrivals would leave
 //! the guest no time; and where nothing of what arrived was more urgent than the guest, for twice as long as before, up to
-//! [`LONGEST_PAUSE`]. The ticker wakes for the end of a short pause; a longer one ends at a tick, for which it wakes anyhow.
+//! [`LONGEST_PAUSE`]. The ticker wakes for the end of a short pause; a longer one ends at a look, for which it wakes anyhow.
 
 use crate::{
     Shared,
@@ -52,6 +53,10 @@ pub(crate) struct Watch {
 /// A core, as the ticker sees it.
 pub(crate) struct Guarded {
     pub(crate) turns: Turns,
+    /// When the guest began, and when its quantum ends, in nanoseconds since the ticker began. The core writes them before it says
+    /// that a turn begins; read later they may be those of a turn after it.
+    began: AtomicU64,
+    ends: AtomicU64,
     /// Before this time the core is not watched again, in nanoseconds since the ticker began.
     paused: AtomicU64,
     /// How long the next pause is, in nanoseconds.
@@ -64,18 +69,36 @@ impl Guarded {
     pub(crate) fn new() -> Self {
         Self {
             turns: Turns::new(),
+            began: AtomicU64::new(0),
+            ends: AtomicU64::new(0),
             paused: AtomicU64::new(0),
             pause: AtomicU64::new(PAUSE),
             events: std::sync::OnceLock::new(),
         }
     }
 
+    fn begin(&self, turn: u64, long: bool, now: u64, until: u64) {
+        self.began.store(now, Ordering::Relaxed);
+        self.ends.store(until, Ordering::Relaxed);
+        self.turns.begin(turn, long);
+    }
+
+    /// What is left of the quantum of a guest that runs and takes long. None if there is no such guest.
+    fn left(&self, now: u64) -> Option<Duration> {
+        if self.turns.now().is_multiple_of(2) {
+            return None;
+        }
+        let ran = now.saturating_sub(self.began.load(Ordering::Relaxed));
+        let left = self.ends.load(Ordering::Relaxed).saturating_sub(now);
+        (Duration::from_nanos(ran) > LONG).then_some(Duration::from_nanos(left))
+    }
+
     /// A long pause is not over before the ticker says so.
-    fn is_paused(&self, now: impl FnOnce() -> u64) -> bool {
+    fn is_paused(&self, now: u64) -> bool {
         match self.paused.load(Ordering::Relaxed) {
             0 => false,
             _ if self.has_long_pause() => true,
-            until => now() < until,
+            until => now < until,
         }
     }
 
@@ -98,13 +121,17 @@ impl Guarded {
 const BELL: u64 = u64::MAX;
 
 /// Looks in a row that saw no guest before the ticker sleeps.
-const PATIENCE: u32 = 20;
+const PATIENCE: u32 = 8;
+
+/// The longest time between two looks, and how long a guest may run before it is found out that it takes long. A little longer than a
+/// quantum by default: one that begins because the last was interrupted at a look is over at the next.
+const REST: Duration = Duration::from_micros(5250);
 
 /// How long a guest is left alone after it was asked for its core, in nanoseconds, if that was good for something;
 const PAUSE: u64 = 250_000;
 /// and at most, if it was not.
 const LONGEST_PAUSE: u64 = 2_000_000;
-/// Pauses that may be longer end at a tick.
+/// Pauses that may be longer end at a look.
 const SHORT_PAUSE: u64 = 500_000;
 
 /// Guests that are expected to take longer are watched from the beginning, and nobody waits for their turn's end.
@@ -148,15 +175,23 @@ impl Watch {
         Ok(())
     }
 
-    /// A guest is about to run on a core, expected to take `left` yet: zero if that is not known. Says whether that is long; then
-    /// mail that has come before is for the core to look for.
-    pub(crate) fn begin(&self, core: CoreId, guarded: &Guarded, turn: u64, left: Duration) -> bool {
+    /// A guest is about to run on a core from `now` on, expected to take `left` yet: zero if that is not known. Says whether that is
+    /// long; then mail that has come before is for the core to look for.
+    pub(crate) fn begin(
+        &self,
+        core: CoreId,
+        guarded: &Guarded,
+        turn: u64,
+        left: Duration,
+        (now, until): (Instant, Instant),
+    ) -> bool {
         let long = left > LONG;
-        guarded.turns.begin(turn, long);
+        let now = self.nanos(now);
+        guarded.begin(turn, long, now, self.nanos(until));
         if self.nap.interrupt() {
             self.wake();
         }
-        if long && !guarded.is_paused(|| self.now()) {
+        if long && !guarded.is_paused(now) {
             self.arm(core, guarded);
         }
         long
@@ -187,8 +222,9 @@ impl Watch {
         }
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    /// Nanoseconds since the ticker began.
+    fn nanos(&self, time: Instant) -> u64 {
+        nanos(time.saturating_duration_since(self.began))
     }
 
     fn wake(&self) {
@@ -210,8 +246,12 @@ impl Watch {
     }
 }
 
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Ticker {
-    /// How often it looks while guests run.
+    /// The shortest time between two looks.
     pub const TICK: Duration = Duration::from_millis(2);
 
     pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<Self> {
@@ -236,12 +276,9 @@ fn tick(shared: &Shared) {
     while !watch.ended.load(Ordering::SeqCst) {
         let now = Instant::now();
         if now >= look {
-            look = now + Ticker::TICK;
-            quiet = if look_around(shared, &mut seen) {
-                0
-            } else {
-                quiet + 1
-            };
+            let found = look_around(shared, watch.nanos(now), &mut seen);
+            look = now + found.due.unwrap_or(REST).clamp(Ticker::TICK, REST);
+            quiet = if found.any { 0 } else { quiet + 1 };
             if quiet >= PATIENCE {
                 sleep(shared, &seen, &mut events);
                 quiet = 0;
@@ -286,38 +323,54 @@ fn heed(shared: &Shared, events: &[epoll::Event]) {
         let core = u16::try_from(event.data.u64()).map(CoreId).ok();
         if let Some((core, seat)) = core.and_then(|core| Some((core, shared.seat(core)?))) {
             let pause = seat.guarded.pause.load(Ordering::Relaxed);
-            seat.guarded.paused.store(watch.now() + pause, Ordering::Relaxed);
+            let now = watch.nanos(Instant::now());
+            seat.guarded.paused.store(now + pause, Ordering::Relaxed);
             watch.ask(core, &seat.guarded);
         }
     }
 }
 
-/// Looks at every core; says whether any has run a guest since the last look.
-fn look_around(shared: &Shared, seen: &mut [u64]) -> bool {
+/// What a look at all cores has found.
+struct Found {
+    /// One has run a guest since the last look.
+    any: bool,
+    /// After so long the quantum of the first of the guests ends that take long; it may have ended.
+    due: Option<Duration>,
+}
+
+fn look_around(shared: &Shared, now: u64, seen: &mut [u64]) -> Found {
     let watch = shared.watch();
-    let mut any = false;
+    let mut found = Found {
+        any: false,
+        due: None,
+    };
     for (core, (seat, seen)) in (0u16..).zip(shared.seats().iter().zip(seen)) {
-        let turn = seat.guarded.turns.now();
-        let runs = turn % 2 == 1;
+        let guarded = &seat.guarded;
+        let turn = guarded.turns.now();
         // A core that never stops running short guests is busy, not stuck.
-        any |= turn != *seen || runs;
-        if runs && turn == *seen {
+        found.any |= turn != *seen || turn % 2 == 1;
+        *seen = turn;
+        let Some(left) = guarded.left(now) else { continue };
+        // It may be where it cannot be preempted, and not hear of it; then it is told again.
+        let over = left.is_zero() || guarded.turns.asked().load(Ordering::Relaxed);
+        if over {
             watch.preempt(CoreId(core));
-            if seat.guarded.turns.found_long() {
-                watch.arm(CoreId(core), &seat.guarded);
-                // Whoever brought it found a guest that was not known to take long.
-                if seat.has_mail() {
-                    watch.ask(CoreId(core), &seat.guarded);
-                }
-            }
-            if !seat.stealer.is_empty() {
-                seat.offer.make();
-                shared.wake_idle(CoreId(core));
+        }
+        let left = if over { Duration::ZERO } else { left };
+        found.due = Some(found.due.map_or(left, |due| due.min(left)));
+        if guarded.turns.found_long() {
+            watch.arm(CoreId(core), guarded);
+            // Whoever brought it found a guest that was not known to take long.
+            if seat.has_mail() {
+                watch.ask(CoreId(core), guarded);
             }
         }
-        *seen = turn;
+        if !seat.stealer.is_empty() {
+            seat.offer.make();
+            shared.wake_idle(CoreId(core));
+        }
     }
-    any
+    found
 }
 
 /// Until a guest runs.
@@ -369,5 +422,20 @@ mod tests {
         assert_eq!(pauses, [2, 4, 8, 8, 8]);
         guarded.given_back(false);
         assert_eq!(pause(), PAUSE);
+    }
+
+    #[test]
+    fn a_guest_that_takes_long_is_seen_until_its_quantum_is_over() {
+        let (guarded, millis) = (Guarded::new(), |millis| nanos(Duration::from_millis(millis)));
+        assert_eq!(guarded.left(millis(1)), None, "no guest runs");
+        guarded.begin(1, false, millis(10), millis(15));
+        // The ticker may have looked at the clock before the core did.
+        assert_eq!(guarded.left(millis(9)), None);
+        assert_eq!(guarded.left(millis(10)), None);
+        assert_eq!(guarded.left(millis(11)), Some(Duration::from_millis(4)));
+        assert_eq!(guarded.left(millis(15)), Some(Duration::ZERO));
+        assert_eq!(guarded.left(millis(30)), Some(Duration::ZERO));
+        guarded.turns.end(2);
+        assert_eq!(guarded.left(millis(30)), None, "it runs no more");
     }
 }

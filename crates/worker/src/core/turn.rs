@@ -37,16 +37,17 @@ impl<F: Front> Core<F> {
         }
         // Nobody has to see to it that one whose code runs elsewhere gives the core back.
         let is_elsewhere = live.sandbox.is_elsewhere();
+        let at = now + quantum;
         if is_elsewhere {
             guarded.turns.asked().store(false, Ordering::Relaxed);
         } else {
-            let watch = self.queues.shared.watch();
-            if watch.begin(self.queues.core, guarded, self.turn + 1, left) && self.queues.seat().has_mail() {
-                watch.ask(self.queues.core, guarded);
+            let (watch, core) = (self.queues.shared.watch(), self.queues.core);
+            if watch.begin(core, guarded, self.turn + 1, left, (now, at)) && self.queues.seat().has_mail() {
+                watch.ask(core, guarded);
             }
         }
         let until = Until {
-            at: now + quantum,
+            at,
             asked: guarded.turns.asked(),
         };
         let step = live.sandbox.run(&self.wakers[place], until);
