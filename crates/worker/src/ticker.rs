@@ -10,7 +10,8 @@
 //! and when that has an event it asks the guest for its core. An arrival costs a wake-up of the ticker then, as long as nobody
 //! is watched arrivals cost nothing. A core that was asked is not watched again for [`PAUSE`], or a flood of arrivals would leave
 //! the guest no time; and where nothing of what arrived was more urgent than the guest, for twice as long as before, up to
-//! [`LONGEST_PAUSE`]. The ticker wakes for the end of a short pause; a longer one ends at a look, for which it wakes anyhow.
+//! [`LONGEST_PAUSE`]. The ticker wakes for the end of a pause; that of a longer one waits for a look, for which it wakes
+//! anyhow, if the guest runs for a tick or two at most.
 
 use crate::{
     Shared,
@@ -57,6 +58,8 @@ pub(crate) struct Guarded {
     /// that a turn begins; read later they may be those of a turn after it.
     began: AtomicU64,
     ends: AtomicU64,
+    /// The guest is expected to run for longer than [`Ticker::TICK`].
+    lasts: AtomicBool,
     /// Before this time the core is not watched again, in nanoseconds since the ticker began.
     paused: AtomicU64,
     /// How long the next pause is, in nanoseconds.
@@ -71,16 +74,25 @@ impl Guarded {
             turns: Turns::new(),
             began: AtomicU64::new(0),
             ends: AtomicU64::new(0),
+            lasts: AtomicBool::new(false),
             paused: AtomicU64::new(0),
             pause: AtomicU64::new(PAUSE),
             events: std::sync::OnceLock::new(),
         }
     }
 
-    fn begin(&self, turn: u64, long: bool, now: u64, until: u64) {
+    /// A guest begins that is expected to take `left` yet. Says whether that is long.
+    fn begin(&self, turn: u64, left: Duration, now: u64, until: u64) -> bool {
+        let long = left > LONG;
         self.began.store(now, Ordering::Relaxed);
         self.ends.store(until, Ordering::Relaxed);
+        self.lasts.store(left > Ticker::TICK, Ordering::Relaxed);
         self.turns.begin(turn, long);
+        long
+    }
+
+    fn ran(&self, now: u64) -> Duration {
+        Duration::from_nanos(now.saturating_sub(self.began.load(Ordering::Relaxed)))
     }
 
     /// What is left of the quantum of a guest that runs and takes long. None if there is no such guest.
@@ -88,22 +100,24 @@ impl Guarded {
         if self.turns.now().is_multiple_of(2) {
             return None;
         }
-        let ran = now.saturating_sub(self.began.load(Ordering::Relaxed));
         let left = self.ends.load(Ordering::Relaxed).saturating_sub(now);
-        (Duration::from_nanos(ran) > LONG).then_some(Duration::from_nanos(left))
+        (self.ran(now) > LONG).then_some(Duration::from_nanos(left))
     }
 
-    /// A long pause is not over before the ticker says so.
     fn is_paused(&self, now: u64) -> bool {
         match self.paused.load(Ordering::Relaxed) {
             0 => false,
-            _ if self.has_long_pause() => true,
+            _ if self.has_loose_pause(now) => true,
             until => now < until,
         }
     }
 
-    fn has_long_pause(&self) -> bool {
+    /// A long pause is over when the ticker looks, and not before, if the guest will have ended soon: then the core looks for
+    /// itself what has arrived.
+    fn has_loose_pause(&self, now: u64) -> bool {
         self.pause.load(Ordering::Relaxed) > SHORT_PAUSE
+            && !self.lasts.load(Ordering::Relaxed)
+            && self.ran(now) <= Ticker::TICK
     }
 
     /// The guest that was asked for its core has given it back. `in_vain`: it is also the next to run.
@@ -131,7 +145,7 @@ const REST: Duration = Duration::from_micros(5250);
 const PAUSE: u64 = 250_000;
 /// and at most, if it was not.
 const LONGEST_PAUSE: u64 = 2_000_000;
-/// Pauses that may be longer end at a look.
+/// Pauses that may be longer end at a look if the guest is short.
 const SHORT_PAUSE: u64 = 500_000;
 
 /// Guests that are expected to take longer are watched from the beginning, and nobody waits for their turn's end.
@@ -185,9 +199,8 @@ impl Watch {
         left: Duration,
         (now, until): (Instant, Instant),
     ) -> bool {
-        let long = left > LONG;
         let now = self.nanos(now);
-        guarded.begin(turn, long, now, self.nanos(until));
+        let long = guarded.begin(turn, left, now, self.nanos(until));
         if self.nap.interrupt() {
             self.wake();
         }
@@ -303,7 +316,7 @@ fn resume(shared: &Shared, now: Instant) -> Option<Instant> {
             continue;
         }
         if until > now {
-            if !guarded.has_long_pause() {
+            if !guarded.has_loose_pause(watch.nanos(now)) {
                 next = Some(next.map_or(until, |next: Instant| next.min(until)));
             }
             continue;
@@ -428,7 +441,7 @@ mod tests {
     fn a_guest_that_takes_long_is_seen_until_its_quantum_is_over() {
         let (guarded, millis) = (Guarded::new(), |millis| nanos(Duration::from_millis(millis)));
         assert_eq!(guarded.left(millis(1)), None, "no guest runs");
-        guarded.begin(1, false, millis(10), millis(15));
+        guarded.begin(1, Duration::ZERO, millis(10), millis(15));
         // The ticker may have looked at the clock before the core did.
         assert_eq!(guarded.left(millis(9)), None);
         assert_eq!(guarded.left(millis(10)), None);
@@ -437,5 +450,24 @@ mod tests {
         assert_eq!(guarded.left(millis(30)), Some(Duration::ZERO));
         guarded.turns.end(2);
         assert_eq!(guarded.left(millis(30)), None, "it runs no more");
+    }
+
+    #[test]
+    fn a_long_pause_is_over_in_time_for_whoever_waits_for_a_guest_that_lasts() {
+        let (guarded, millis) = (Guarded::new(), |millis| nanos(Duration::from_millis(millis)));
+        let (short, lasting) = (Duration::from_millis(1), Duration::from_millis(50));
+        guarded.paused.store(millis(12), Ordering::Relaxed);
+        guarded.begin(1, short, millis(10), millis(15));
+        assert!(guarded.is_paused(millis(11)));
+        assert!(!guarded.is_paused(millis(12)), "a short pause");
+        (0..4).for_each(|_| guarded.given_back(true));
+        assert!(guarded.is_paused(millis(12)), "until the ticker looks");
+        assert!(
+            !guarded.is_paused(millis(13)),
+            "it was thought to be short, and has run for longer"
+        );
+        guarded.begin(3, lasting, millis(10), millis(15));
+        assert!(guarded.is_paused(millis(11)));
+        assert!(!guarded.is_paused(millis(12)));
     }
 }
