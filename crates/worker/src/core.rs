@@ -216,11 +216,12 @@ impl<F: Front> Core<F> {
         let unseen = self.look(waited, begun);
         self.receive(begun, unseen);
         let now = self.run();
+        self.upkeep(now);
         self.flush(now);
         if self.front_expires.is_none_or(|at| at <= now) {
             self.front_expires = self.front.expire(&self.poller, now);
+            self.flush(now);
         }
-        self.upkeep(now);
         let live = self.live.len();
         self.metrics.sandboxes.set(count(live + self.warm.len()));
         self.metrics.runnable.set(count(self.queues.waiting()));

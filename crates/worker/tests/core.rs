@@ -277,6 +277,28 @@ fn held_and_parked_requests_time_out() {
     assert_eq!(solo.one().outcome, Outcome::Done, "the place is free");
 }
 
+/// And before the core waits for something else.
+#[test]
+fn who_is_held_until_it_is_too_late_hears_of_it() {
+    let mut solo = Solo::new("held until it is too late", 8);
+    let function = solo.functions.make(Options {
+        concurrency: 1,
+        deadline: Some(20 * MILLISECOND),
+        ..Options::default()
+    });
+    let parked = solo.submit(&function, Script::of([Act::Wait]));
+    solo.turn();
+    let late = solo.submit(&function, Script::done());
+    let end = solo.one();
+    assert_eq!(end.id, late);
+    assert!(
+        matches!(end.outcome, Outcome::Refused(Refusal::TooLate { .. })),
+        "{end:?}"
+    );
+    solo.world().wake(parked);
+    assert_eq!(solo.one().id, parked);
+}
+
 #[test]
 fn a_running_request_times_out() {
     let mut solo = Solo::new("running", 8);

@@ -642,6 +642,8 @@ pub(crate) struct Mailbox {
     inbox: Arc<Inbox>,
     outbox: mpsc::Sender<Ended>,
     owed: HashMap<u64, (RequestId, Instant)>,
+    /// What is told when the core says that it is time to write.
+    unwritten: Vec<Ended>,
     tokens: u64,
 }
 
@@ -735,7 +737,7 @@ impl Front for Mailbox {
         };
         let [queue, boot, run] = phases;
         let phases = [queue, boot, run, timing.cpu];
-        let _ = self.outbox.send(Ended {
+        self.unwritten.push(Ended {
             id,
             core: self.core,
             outcome,
@@ -744,7 +746,11 @@ impl Front for Mailbox {
         });
     }
 
-    fn flush(&mut self, _: &Poller, _: &mut Intake<'_>) {}
+    fn flush(&mut self, _: &Poller, _: &mut Intake<'_>) {
+        for ended in self.unwritten.drain(..) {
+            let _ = self.outbox.send(ended);
+        }
+    }
 
     fn expire(&mut self, _: &Poller, _: Instant) -> Option<Instant> {
         None
@@ -901,6 +907,7 @@ fn seat(
                 inbox,
                 outbox,
                 owed: HashMap::new(),
+                unwritten: Vec::new(),
                 tokens: 0,
             })
         })
