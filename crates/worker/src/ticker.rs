@@ -11,7 +11,7 @@
 //! is watched arrivals cost nothing. A core that was asked is not watched again for [`PAUSE`], or a flood of arrivals would leave
 //! the guest no time; and where nothing of what arrived was more urgent than the guest, for twice as long as before, up to
 //! [`LONGEST_PAUSE`]. The ticker wakes for the end of a pause; that of a longer one waits for a look, for which it wakes
-//! anyhow, if the guest runs for a tick or two at most.
+//! anyhow, if the guest runs for a tick at most.
 
 use crate::{
     Shared,

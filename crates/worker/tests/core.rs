@@ -277,7 +277,7 @@ fn held_and_parked_requests_time_out() {
     assert_eq!(solo.one().outcome, Outcome::Done, "the place is free");
 }
 
-/// And before the core waits for something else.
+/// Of the refusal, when it is decided: a core that waits for the next event first would say it only then.
 #[test]
 fn who_is_held_until_it_is_too_late_hears_of_it() {
     let mut solo = Solo::new("held until it is too late", 8);
