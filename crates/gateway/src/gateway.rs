@@ -421,6 +421,10 @@ impl Front for Gateway {
         }
     }
 
+    fn owes(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
     fn flush(&mut self, poller: &Poller, intake: &mut Intake<'_>) {
         while let Some(Kept {
             token,

@@ -76,8 +76,6 @@ pub struct Core<F> {
     live: Slab<Live>,
     /// How many of these wait for something.
     parked: usize,
-    /// The front has something to write.
-    owes: bool,
     /// When the sockets were looked at last, and all of them.
     looked: Instant,
     timers: BinaryHeap<Reverse<(Instant, u64, usize)>>,
@@ -176,7 +174,6 @@ impl Seatless {
             metrics,
             live: Slab::new(),
             parked: 0,
-            owes: false,
             looked: Instant::now(),
             timers: BinaryHeap::new(),
             wakers: Vec::new(),
@@ -233,7 +230,6 @@ impl<F: Front> Core<F> {
     }
 
     fn flush(&mut self, now: Instant) {
-        self.owes = false;
         let mut intake = Intake {
             queues: &mut self.queues,
             now,
@@ -312,7 +308,6 @@ impl<F: Front> Core<F> {
 
     fn take_mail(&mut self, now: Instant) {
         while let Some(word) = self.queues.seat().words.pop() {
-            self.owes = true;
             match word {
                 Word::Answer(answer) => self.front.answer(answer),
                 Word::Opening(opening) => self.front.open(*opening),
@@ -380,7 +375,7 @@ impl<F: Front> Core<F> {
                 break;
             };
             self.queues.offer();
-            if self.owes && self.is_long(&next) {
+            if self.front.owes() && self.is_long(&next) {
                 self.flush(now);
                 now = Instant::now();
             }

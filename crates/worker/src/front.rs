@@ -15,7 +15,9 @@ pub trait Front {
     fn stir(&mut self, token: u64);
     /// A submitted request has come to its end.
     fn answer(&mut self, answer: Answer);
-    /// Everything has been read and run that was ready: write. Requests that were read meanwhile (pipelined ones, whose
+    /// Whether something waits to be written.
+    fn owes(&self) -> bool;
+    /// Everything has been read and run that was ready, or what comes next takes long: write. Requests that were read meanwhile (pipelined ones, whose
     /// predecessors are answered now) go to `intake`.
     fn flush(&mut self, poller: &Poller, intake: &mut Intake<'_>);
     /// Closes what has waited too long; says when to ask again.

@@ -11,6 +11,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc,
     },
+    thread,
     time::{Duration, Instant},
 };
 use telemetry::metrics::Start;
@@ -233,6 +234,48 @@ fn a_full_queue_refuses() {
     assert!(solo.take(3).iter().all(|end| end.outcome == Outcome::Done));
     solo.submit(&function, Script::done());
     assert_eq!(solo.one().outcome, Outcome::Done, "there is room again");
+}
+
+/// A client that is refused does not wait for the guest that its core goes on with.
+#[test]
+fn who_is_refused_hears_of_it_before_a_long_turn() {
+    let mut solo = Solo::new("refused before a long turn", 8);
+    let long = solo.functions.make(Options::default());
+    let full = solo.functions.make(Options {
+        concurrency: 1,
+        queue: 1,
+        ..Options::default()
+    });
+    let release = Arc::new(AtomicBool::new(false));
+    let acts = [Act::Compute(MILLISECOND), Act::Wait, Act::Stick(release.clone())];
+    let stuck = solo.submit(&long, Script::of(acts));
+    let first = solo.submit(&full, Script::of([Act::Wait]));
+    let held = solo.submit(&full, Script::done());
+    solo.turns(3);
+    assert_eq!(begun(&solo), 2, "one of the two is held");
+    solo.world().wake(stuck);
+    let refused = solo.submit(&full, Script::done());
+    let Solo {
+        mut core,
+        client,
+        functions,
+        ..
+    } = solo;
+    let client = thread::spawn(move || {
+        let end = client.next();
+        release.store(true, Ordering::SeqCst);
+        (client, end)
+    });
+    core.turn(Duration::ZERO).expect("a turn");
+    let (client, end) = client.join().expect("the client was answered");
+    assert!(end.id == refused && is_full(&end.outcome), "{end:?}");
+    functions.world.wake(first);
+    while !core.drained() {
+        core.turn(HOUR).expect("a turn");
+    }
+    let mut ends: Vec<_> = client.take(3).iter().map(|end| end.id).collect();
+    ends.sort_unstable();
+    assert_eq!(ends, [stuck, first, held]);
 }
 
 fn timing_out(solo: &Solo, timeout: Duration, concurrency: u32) -> (Function, Outcome) {

@@ -228,7 +228,6 @@ impl<F: Front> Core<F> {
 
     pub(super) fn deliver(&mut self, home: CoreId, answer: Answer) {
         if home == self.queues.core {
-            self.owes = true;
             self.front.answer(answer);
         } else if let Some(seat) = self.queues.shared.seat(home) {
             seat.words.push(Word::Answer(answer));

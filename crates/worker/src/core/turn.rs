@@ -142,7 +142,6 @@ impl<F: Front> Core<F> {
             boot,
         };
         if live.home == self.queues.core {
-            self.owes = true;
             self.front.open(opening);
         } else if let Some(seat) = self.queues.shared.seat(live.home) {
             seat.words.push(Word::Opening(Box::new(opening)));

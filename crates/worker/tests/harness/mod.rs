@@ -675,7 +675,7 @@ impl Front for Mailbox {
                 Ok(()) => drop(self.owed.insert(self.tokens, (id, arrived))),
                 Err((invocation, refusal)) => {
                     assert_eq!(invocation.head.id, id, "it comes back as it was");
-                    let _ = self.outbox.send(Ended {
+                    self.unwritten.push(Ended {
                         id,
                         core: self.core,
                         outcome: Outcome::Refused(refusal),
@@ -744,6 +744,10 @@ impl Front for Mailbox {
             start,
             phases,
         });
+    }
+
+    fn owes(&self) -> bool {
+        !self.unwritten.is_empty()
     }
 
     fn flush(&mut self, _: &Poller, _: &mut Intake<'_>) {
