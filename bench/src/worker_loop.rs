@@ -95,6 +95,8 @@ impl Endless {
 }
 
 impl Front for Endless {
+    fn prefetch(&self, _: u64) {}
+
     fn ready(&mut self, _: &Poller, _: u64, _: Readiness, intake: &mut Intake<'_>) {
         for _ in 0..self.batch {
             self.asked += 1;

@@ -10,11 +10,11 @@ use calls::CallId;
 use contract::{Fault, Head, Name, Origin, Problem, Refusal, RequestId, Trailers, VersionNumber};
 use lambda::{Claim, Invoke, Rejection};
 use rustix::{
-    fd::OwnedFd,
+    fd::{AsRawFd as _, OwnedFd},
     io::{self, Errno},
     net::{self, SendAncillaryBuffer, SendFlags, Shutdown},
 };
-use std::{borrow::Cow, collections::VecDeque, io::IoSlice, mem, sync::Arc, time::Instant};
+use std::{borrow::Cow, collections::VecDeque, hint::black_box, io::IoSlice, mem, sync::Arc, time::Instant};
 use telemetry::{metrics::Sample, otlp::Span};
 use worker::{Answer, Interest, Target};
 
@@ -407,6 +407,23 @@ impl Output {
 }
 
 impl Connection {
+    /// Reads what its next request begins with: among many connections it is no longer in the core's caches.
+    pub(crate) fn prefetch(&self) {
+        black_box((
+            matches!(self.phase, Phase::Head),
+            self.socket.as_raw_fd(),
+            self.input.len(),
+            self.reply.is_some(),
+            self.fault.is_some(),
+            self.upload.is_some(),
+            self.origin.secure,
+            self.output.written,
+            self.output.bodies.len(),
+            self.since,
+            self.watched,
+        ));
+    }
+
     pub(crate) fn new(socket: OwnedFd, token: u64, origin: Origin, kind: Kind, now: Instant) -> Self {
         Self {
             socket,

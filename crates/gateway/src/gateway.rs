@@ -372,6 +372,12 @@ impl Gateway {
 }
 
 impl Front for Gateway {
+    fn prefetch(&self, token: u64) {
+        if let Some(connection) = self.connections.get(slot_of(token)) {
+            connection.prefetch();
+        }
+    }
+
     fn ready(&mut self, poller: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>) {
         if token == LISTENER {
             return self.accept(poller, intake.now);
@@ -422,7 +428,7 @@ impl Front for Gateway {
     }
 
     fn owes(&self) -> bool {
-        !self.dirty.is_empty()
+        !(self.dirty.is_empty() && self.edge.kept.is_empty())
     }
 
     fn flush(&mut self, poller: &Poller, intake: &mut Intake<'_>) {

@@ -255,7 +255,9 @@ impl<F: Front> Core<F> {
 
     /// Reads what the last wait found ready, and the mail.
     fn receive(&mut self, now: Instant, unseen: Duration) {
-        for (token, readiness) in self.poller.events() {
+        let events = self.poller.events();
+        events.iter().for_each(|(token, _)| self.front.prefetch(*token));
+        for (token, readiness) in events {
             if token == Poller::MAIL {
                 self.queues.seat().bell.quiet();
             } else {

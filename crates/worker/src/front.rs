@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 ///
 /// All calls come from the core's own thread, between two guests. None may block.
 pub trait Front {
+    /// Reads what it needs for this descriptor: [`Front::ready`] follows when this was called for all that are ready. What many of them need is
+    /// fetched from memory at once then, where it would be waited for one after another.
+    fn prefetch(&self, token: u64);
     /// A descriptor that this front gave the poller is ready. Requests that were read go to [`Intake::submit`].
     fn ready(&mut self, poller: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>);
     /// The response to a request with [`Invocation::streams`] has begun.

@@ -7,6 +7,7 @@ use rustix::{
     fd::{AsFd, OwnedFd},
     io::{self, Errno},
 };
+use smallvec::SmallVec;
 use std::{sync::Arc, time::Duration};
 
 /// A core's epoll instance. Tokens are whatever the [`crate::Front`] chose, [`Poller::MAIL`] excepted.
@@ -126,10 +127,9 @@ impl Poller {
     }
 
     /// The events of the last wait.
-    pub(crate) fn events(&self) -> impl Iterator<Item = (u64, Readiness)> + use<> {
+    pub(crate) fn events(&self) -> SmallVec<[(u64, Readiness); 64]> {
         // Copied out, because whoever handles an event needs the poller.
-        let events: smallvec::SmallVec<[_; 64]> = self
-            .events
+        self.events
             .iter()
             .map(|event| {
                 let flags = event.flags;
@@ -142,8 +142,7 @@ impl Poller {
                 };
                 (event.data.u64(), readiness)
             })
-            .collect();
-        events.into_iter()
+            .collect()
     }
 }
 

@@ -644,6 +644,7 @@ pub(crate) struct Mailbox {
     owed: HashMap<u64, (RequestId, Instant)>,
     /// What is told when the core says that it is time to write.
     unwritten: Vec<Ended>,
+    prefetched: Cell<bool>,
     tokens: u64,
 }
 
@@ -652,8 +653,16 @@ impl Mailbox {
 }
 
 impl Front for Mailbox {
+    fn prefetch(&self, token: u64) {
+        self.prefetched.set(self.prefetched.get() || token == Self::TOKEN);
+    }
+
     fn ready(&mut self, _: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>) {
         assert!(token == Self::TOKEN && readiness.readable && !readiness.closed);
+        assert!(
+            self.prefetched.take(),
+            "it was asked to read what it needs for this"
+        );
         assert_eq!(intake.core(), self.core);
         let _ = rustix::io::read(&self.inbox.event, &mut [0u8; 8]);
         let requests = std::mem::take(&mut *self.inbox.requests.lock());
@@ -912,6 +921,7 @@ fn seat(
                 outbox,
                 owed: HashMap::new(),
                 unwritten: Vec::new(),
+                prefetched: Cell::new(false),
                 tokens: 0,
             })
         })
