@@ -210,10 +210,11 @@ impl Queues {
         self.noted = now;
     }
 
-    /// Why a request that was taken is not begun, if it would be answered too late.
-    pub(crate) fn overdue(&self, now: Instant, job: &Job) -> Option<Refusal> {
-        job.deadline?;
-        self.policy.overdue(self.time(now), job, self.pace.share())
+    /// Why a request that was taken is not begun, if it would be answered too late even with this leeway.
+    pub(crate) fn overdue(&self, now: Instant, job: &Job, leeway: Duration) -> Option<Refusal> {
+        let deadline = Some(job.deadline?.after(leeway));
+        self.policy
+            .overdue(self.time(now), &Job { deadline, ..*job }, self.pace.share())
     }
 
     /// What was taken did not run.

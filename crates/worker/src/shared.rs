@@ -106,6 +106,15 @@ impl Invocation {
         Some(self.arrived + given.saturating_sub(self.unseen + given / 10))
     }
 
+    /// By how much more it may be late when its turn comes: half of what is left for its client. The queue that it was let into was as long
+    /// as may be, and each guest in it ran a little shorter or longer than expected.
+    pub(crate) fn leeway(&self) -> Duration {
+        self.target
+            .claim
+            .deadline
+            .map_or(Duration::ZERO, |given| given / 20)
+    }
+
     /// Whether it need not wait any longer.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.expires() <= now || self.deadline().is_some_and(|deadline| deadline <= now)

@@ -167,6 +167,22 @@ fn a_deadline_counts_from_when_a_request_can_have_come() {
     }
 }
 
+/// A tenth of a deadline is left for the client, and who was let in may use half of it: refused when the turn comes is refused late.
+#[test]
+fn whose_turn_comes_a_little_late_is_served() {
+    let mut solo = Solo::new("a little late", 8);
+    let hurried = solo.functions.make(Options {
+        deadline: Some(Duration::from_secs(20)),
+        ..Options::default()
+    });
+    let age = 17_800 * MILLISECOND;
+    for script in [Script::of([Act::Compute(300 * MILLISECOND)]), Script::done()] {
+        solo.client.submit_aged(0, &hurried, script, age);
+    }
+    let ends = solo.take(2);
+    assert!(ends.iter().all(|end| end.outcome == Outcome::Done), "{ends:?}");
+}
+
 // --- limits ----------------------------------------------------------------------------------------------------------
 
 #[test]

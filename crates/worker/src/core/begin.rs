@@ -23,7 +23,7 @@ impl<F: Front> Core<F> {
     ) -> Instant {
         // One that came from another core may have been read there since this core looked at the clock.
         let now = now.max(invocation.arrived);
-        if let Some(refusal) = self.queues.overdue(now, &job) {
+        if let Some(refusal) = self.queues.overdue(now, &job, invocation.leeway()) {
             self.queues.forgo(now, job);
             invocation.target.unqueue();
             self.refuse(*invocation, Failure::Refused(refusal), now);
