@@ -196,8 +196,8 @@ pub trait Sandbox {
     }
 
     /// After [`Step::Done`]: takes another request into the same memory, as `reuse` asks for; gives the input back if
-    /// this sandbox cannot.
-    fn renew(&mut self, input: Input) -> Result<(), Input> {
+    /// this sandbox cannot. The grant is the one that it was made with.
+    fn renew(&mut self, _grant: &Arc<Grant>, input: Input) -> Result<(), Input> {
         Err(input)
     }
 }

@@ -192,11 +192,19 @@ impl Pages {
 pub(crate) fn restore(part: &mut [u8], image: &[u8], at: usize, from: usize) {
     let to = from + part.len();
     let (first, last) = (at.clamp(from, to), (at + image.len()).clamp(from, to));
-    part[..first - from].fill(0);
+    zero(&mut part[..first - from]);
     if first < last {
         part[first - from..last - from].copy_from_slice(&image[first - at..last - at]);
     }
-    part[last.max(first) - from..].fill(0);
+    zero(&mut part[last.max(first) - from..]);
+}
+
+/// glibc fills a few bytes by a masked store, and no bytes by one whose mask is empty. At the begin of a page that may not be
+/// written, as the one after `part` often is, the processor takes 80 ns to find that there is nothing to fault for.
+fn zero(bytes: &mut [u8]) {
+    if !bytes.is_empty() {
+        bytes.fill(0);
+    }
 }
 
 #[cfg(test)]

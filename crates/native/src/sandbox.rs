@@ -384,13 +384,13 @@ impl Sandbox for Running {
         self.usage
     }
 
-    fn renew(&mut self, input: Input) -> Result<(), Input> {
+    fn renew(&mut self, grant: &Arc<Grant>, input: Input) -> Result<(), Input> {
         if self.image.refuses_reuse() {
             return Err(input);
         }
         match mem::replace(&mut self.state, State::New) {
             State::Idle => {
-                self.command = Some(Command::new(self.grant.clone(), input));
+                self.command = Some(Command::new(grant.clone(), input));
                 self.usage.started = None;
                 self.refused = false;
                 self.used = true;

@@ -586,7 +586,7 @@ impl Sandbox for Call {
         self.usage
     }
 
-    fn renew(&mut self, input: Input) -> Result<(), Input> {
+    fn renew(&mut self, grant: &Arc<Grant>, input: Input) -> Result<(), Input> {
         let (id, work) = match mem::replace(&mut self.state, State::Over) {
             State::Answered(id, work) => (id, work),
             other => {
@@ -600,7 +600,7 @@ impl Sandbox for Call {
             self.state = State::Answered(id, work);
             return Err(input);
         }
-        self.command = Command::new(self.grant.clone(), input);
+        self.command = Command::new(grant.clone(), input);
         self.is_http = is_http(&self.command);
         self.answer = Answer::Collected(Vec::new());
         self.begun = SystemTime::now();

@@ -26,7 +26,12 @@ impl Host {
     }
 
     /// Ends it: nothing of it is left here.
-    pub(crate) fn end(&mut self) -> Option<Command> {
+    pub(crate) fn end(&mut self) {
+        self.command = None;
+    }
+
+    /// Ends it, which has not begun to be served.
+    pub(crate) fn take(&mut self) -> Option<Command> {
         self.command.take()
     }
 

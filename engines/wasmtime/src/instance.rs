@@ -90,7 +90,7 @@ async fn first(image: Arc<Shared>, mut command: Command) -> Ended {
             Err(error) => error,
         };
         let refused = pool::is_refused(&error) && !store.data().touched();
-        match refused.then(|| store.data_mut().end()).flatten() {
+        match refused.then(|| store.data_mut().take()).flatten() {
             // Nobody has seen this attempt.
             Some(back) => command = back,
             None => {
@@ -132,7 +132,7 @@ async fn again(image: Arc<Shared>, mut instance: Box<Instance>, mut command: Com
         matches!(&result, Err(error) if error.downcast_ref() == Some(&Trap::UnreachableCodeReached));
     if refused
         && !instance.store.data().touched()
-        && let Some(command) = instance.store.data_mut().end()
+        && let Some(command) = instance.store.data_mut().take()
     {
         // Newer libcs trap at a second `_start` in one memory, before anything else: nobody has seen this attempt.
         image.refuse_reuse();

@@ -47,7 +47,6 @@ pub(crate) struct Running<I: Instance> {
     state: State<I>,
     usage: Usage,
     image: Arc<I::Image>,
-    grant: Arc<Grant>,
     // Last: the place is free once the instance is gone.
     _place: Place,
 }
@@ -64,7 +63,6 @@ impl<I: Instance> Running<I> {
             state: State::Active(I::serve(image, Command::new(grant.clone(), input))),
             usage: Usage::default(),
             image: image.clone(),
-            grant: grant.clone(),
             _place: place,
         }
     }
@@ -100,13 +98,13 @@ impl<I: Instance> Sandbox for Running<I> {
         self.usage
     }
 
-    fn renew(&mut self, input: Input) -> Result<(), Input> {
+    fn renew(&mut self, grant: &Arc<Grant>, input: Input) -> Result<(), Input> {
         let Some(again) = I::again(&self.image) else {
             return Err(input);
         };
         match mem::replace(&mut self.state, State::Over) {
             State::Idle(instance) => {
-                let command = Command::new(self.grant.clone(), input);
+                let command = Command::new(grant.clone(), input);
                 self.usage.started = None;
                 self.state = State::Active(again(self.image.clone(), instance, command));
                 Ok(())

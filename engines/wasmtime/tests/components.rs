@@ -129,7 +129,10 @@ fn every_request_has_a_fresh_instance() {
     }
     let mut running = Running::spawn(&image, &grant(), b"count");
     running.finish().expect("it answers");
-    assert!(running.renew(b"count").is_err(), "a component serves one request");
+    assert!(
+        running.renew(&grant(), b"count").is_err(),
+        "a component serves one request"
+    );
 }
 
 #[test]

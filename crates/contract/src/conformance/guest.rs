@@ -294,9 +294,9 @@ impl Running {
     }
 
     /// Gives it another request, if it takes one.
-    pub fn renew(&mut self, body: &[u8]) -> Result<(), Input> {
+    pub fn renew(&mut self, grant: &Grant, body: &[u8]) -> Result<(), Input> {
         let (input, recorder) = input(body);
-        self.sandbox.renew(input)?;
+        self.sandbox.renew(&Arc::new(grant.clone()), input)?;
         self.recorder = recorder;
         Ok(())
     }

@@ -184,7 +184,7 @@ impl<F: Front> Core<F> {
             && let Some(index) = self.warm.iter().position(|warm| warm.target.is(target))
         {
             let mut warm = self.warm.swap_remove(index);
-            match warm.sandbox.renew(input) {
+            match warm.sandbox.renew(&target.grant, input) {
                 Ok(()) => return Ok((warm.sandbox, warm.served)),
                 Err(back) => input = back,
             }

@@ -452,7 +452,7 @@ impl Sandbox for FakeSandbox {
         matches!(self.acts.front(), Some(Act::Elsewhere(_)))
     }
 
-    fn renew(&mut self, input: Input) -> Result<(), Input> {
+    fn renew(&mut self, _: &Arc<Grant>, input: Input) -> Result<(), Input> {
         if !self.renews {
             return Err(input);
         }

@@ -402,7 +402,7 @@ pub(super) fn a_renewed_sandbox_keeps_its_memory(subject: &Subject<'_>) {
         running.finish().expect("it answers");
         assert_eq!(running.said().text(), "1 first");
         for (count, body) in [(2, "second"), (3, "third")] {
-            match running.renew(body.as_bytes()) {
+            match running.renew(&grant(), body.as_bytes()) {
                 Ok(()) => {
                     running.finish().expect("it answers");
                     assert_eq!(running.said().text(), format!("{count} {body}"));
