@@ -200,7 +200,8 @@ pub(crate) fn restore(part: &mut [u8], image: &[u8], at: usize, from: usize) {
 }
 
 /// glibc fills a few bytes by a masked store, and no bytes by one whose mask is empty. At the begin of a page that may not be
-/// written, as the one after `part` often is, the processor takes 80 ns to find that there is nothing to fault for.
+/// written, as the one after `part` often is, the processor takes 70 ns to find that there is nothing to fault for;
+/// to zero all of a page takes 24 (glibc 2.36, Intel 6/207).
 fn zero(bytes: &mut [u8]) {
     if !bytes.is_empty() {
         bytes.fill(0);
