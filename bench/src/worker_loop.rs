@@ -109,8 +109,9 @@ impl Front for Endless {
                 home,
                 self.asked,
             );
-            if let Err((_, refusal)) = intake.submit(Box::new(invocation)) {
-                self.wrong(format!("a request was refused: {refusal:?}"));
+            match intake.admit(&self.target, intake.now, None) {
+                Ok(admitted) => intake.put(admitted, Box::new(invocation)),
+                Err(refusal) => self.wrong(format!("a request was refused: {refusal:?}")),
             }
         }
     }

@@ -15,7 +15,7 @@ struct Span {
 }
 
 /// What a request says before its body.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Head {
     /// The method, then the target. Apart from what may not be text, so that nobody has to check again that it is.
     line: String,
@@ -73,22 +73,32 @@ fn offset(n: usize) -> u32 {
 impl HeadBuilder {
     /// Begins with the method and the target (`/path?query`). `capacity` is a guess of the size of all headers, in bytes.
     pub fn new(method: &str, target: &str, capacity: usize) -> Self {
-        let mut line = String::with_capacity(method.len() + target.len());
+        Self::in_place_of(Box::default(), method, target, capacity)
+    }
+
+    /// The same in the place of a head that nobody needs any more. Only its memory is used again.
+    pub fn in_place_of(mut head: Box<Head>, method: &str, target: &str, capacity: usize) -> Self {
+        let Head {
+            line,
+            buffer,
+            headers,
+            ..
+        } = &mut *head;
+        line.clear();
+        line.reserve_exact(method.len() + target.len());
         line.push_str(method);
         line.push_str(target);
-        let path_end = offset(target.find('?').unwrap_or(target.len()));
-        Self(Box::new(Head {
-            line,
-            method_end: offset(method.len()),
-            script: 0,
-            path_end,
-            buffer: SmallVec::with_capacity(capacity),
-            headers: SmallVec::new(),
-            id: RequestId(0),
-            origin: Origin::default(),
-            depth: 0,
-            until: None,
-        }))
+        buffer.clear();
+        buffer.reserve_exact(capacity);
+        headers.clear();
+        head.method_end = offset(method.len());
+        head.path_end = offset(target.find('?').unwrap_or(target.len()));
+        head.script = 0;
+        head.id = RequestId(0);
+        head.origin = Origin::default();
+        head.depth = 0;
+        head.until = None;
+        Self(head)
     }
 
     /// Adds a header.
@@ -215,6 +225,25 @@ mod tests {
         assert_eq!(head.header("host"), Some(&b"example.org"[..]));
         assert_eq!(head.header("x-bytes"), Some(&b"\xff\x00"[..]));
         assert_eq!(head.header("absent"), None);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_head_whose_place_is_used_again() {
+        let mut builder = HeadBuilder::new("DELETE", "/function/echo/a?token=secret", 400);
+        builder.header("Authorization", &[b'x'; 300]);
+        let mut head = builder.build(RequestId(7));
+        head.set_script("/function/echo".len());
+        head.origin.secure = true;
+        head.depth = 3;
+        head.until = Some(Instant::now());
+
+        let mut again = HeadBuilder::in_place_of(head, "GET", "/b?x", 10);
+        again.header("Host", b"a");
+        let mut new = HeadBuilder::new("GET", "/b?x", 10);
+        new.header("Host", b"a");
+        let (again, new) = (again.build(RequestId(8)), new.build(RequestId(8)));
+        assert_eq!(format!("{again:?}"), format!("{new:?}"));
+        assert_eq!((again.method(), again.path_info()), ("GET", "/b"));
     }
 
     #[test]

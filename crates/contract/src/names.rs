@@ -269,7 +269,7 @@ impl fmt::Display for FunctionRef {
 }
 
 /// Identifies one request on its way through the node, its logs and its response: 32 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u128);
 
 impl RequestId {

@@ -2,7 +2,6 @@
 
 use crate::{
     adoption,
-    begin::within_rate,
     connection::{self, Connection, Goal, Incoming, Manner, Phase, Reply},
     http1::{self, Framing, PREFACE, Parsed, imf_date},
     invoke,
@@ -41,6 +40,8 @@ pub(crate) struct Edge {
     refusals: Refusals,
     /// For the next response.
     pub(crate) spare: Vec<u8>,
+    /// Of a request that was refused, for the next one.
+    spare_head: Option<Box<Head>>,
 }
 
 /// A request whose head is here and whose body may not be.
@@ -107,6 +108,7 @@ impl Edge {
             orphans: HashMap::new(),
             refusals: Refusals::default(),
             spare: Vec::new(),
+            spare_head: None,
         }
     }
 
@@ -210,7 +212,8 @@ impl Edge {
                         }
                     }
                     let id = self.ids.next();
-                    match http1::parse(&bytes[at..], &self.options.head, connection.origin.scheme(), id) {
+                    let (limits, scheme) = (&self.options.head, connection.origin.scheme());
+                    match http1::parse_again(&bytes[at..], limits, scheme, id, &mut self.spare_head) {
                         Ok(Parsed::Partial) => return at,
                         Ok(Parsed::Head(mut request))
                             if request.upgrade
@@ -316,8 +319,8 @@ impl Edge {
         &mut self,
         connection: &mut Connection,
         target: Arc<Target>,
-        head: Box<Head>,
-        body: Body,
+        mut head: Box<Head>,
+        mut body: Body,
         intake: &mut Intake<'_>,
         dirty: &mut Vec<u64>,
     ) {
@@ -329,41 +332,34 @@ impl Edge {
         }
         connection.phase = Phase::Working;
         let (id, arrived) = (head.id, intake.now);
-        let mut request = Box::new(Invocation::new(
-            target,
-            head,
-            body,
-            arrived,
-            self.core,
-            connection.token,
-        ));
-        request.streams = connection.invoke.is_none() && request.target.streams();
-        if let Some(invoke) = &connection.invoke
-            && let Err(reply) = invoke::prepare(invoke, &mut request).and_then(|()| {
-                within_rate(&request.target, arrived).map_err(|rejection| {
-                    Box::new(Reply::Rejection {
-                        rejection: rejection.into(),
-                        id,
-                        arrived,
-                    })
-                })
-            })
-        {
-            connection.invoke = None;
-            if let Reply::Rejection { rejection, .. } = &*reply {
-                self.metrics.reject(rejection.error);
+        let prepared = connection.invoke.as_ref().map_or(Ok(0), |invoke| {
+            invoke::prepare(invoke, &target, (id, arrived), &mut body)
+        });
+        let log_tail = match prepared {
+            Ok(log_tail) => log_tail,
+            Err(reply) => {
+                connection.invoke = None;
+                if let Reply::Rejection { rejection, .. } = &*reply {
+                    self.metrics.reject(rejection.error);
+                }
+                return self.reply(connection, *reply, Framing::None, dirty);
             }
-            return self.reply(connection, *reply, Framing::None, dirty);
-        }
+        };
         if let Some(tracer) = &self.options.tracer {
-            let Invocation { target, head, .. } = &mut *request;
-            connection.span = tracer.begin(head, &target.grant().function, target.grant().version);
+            connection.span = tracer.begin(&mut head, &target.grant().function, target.grant().version);
         }
-        match intake.submit(request) {
-            Ok(()) => connection.in_work = true,
-            Err((invocation, refusal)) => {
-                let length = invocation.body.known_length().unwrap_or(0) as u64;
-                let sample = respond::record_refused(&invocation.target, self.core, refusal, length);
+        match intake.admit(&target, arrived, head.until) {
+            Ok(admitted) => {
+                let mut invocation =
+                    Invocation::new(target, head, body, arrived, self.core, connection.token);
+                invocation.streams = connection.invoke.is_none() && invocation.target.streams();
+                invocation.log_tail = log_tail;
+                intake.put(admitted, Box::new(invocation));
+                connection.in_work = true;
+            }
+            Err(refusal) => {
+                let length = body.known_length().unwrap_or(0) as u64;
+                let sample = respond::record_refused(&target, self.core, refusal, length);
                 if connection.span.is_some() {
                     connection.refused = Some(Box::new(sample));
                 }
@@ -376,6 +372,7 @@ impl Edge {
                     None => Reply::Refused { refusal, id, arrived },
                 };
                 self.reply(connection, reply, Framing::None, dirty);
+                self.spare_head = Some(head);
             }
         }
     }

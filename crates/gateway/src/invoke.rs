@@ -2,6 +2,7 @@
 //! `lambda`'s.
 
 use crate::{
+    begin::within_rate,
     connection::{Connection, Reply},
     respond::{outcome, plain},
 };
@@ -9,12 +10,18 @@ use bytes::Bytes;
 use contract::{Body, RequestId, VersionNumber};
 use lambda::{Invoke, Kind, LOG_TAIL, Log, Rejection};
 use smallvec::SmallVec;
+use std::time::Instant;
 use telemetry::metrics::Outcome;
-use worker::{Answer, Failure, Invocation, Response};
+use worker::{Answer, Failure, Response, Target};
 
-/// Makes the invocation what was asked for, or says what to answer in its place.
-pub(crate) fn prepare(invoke: &Invoke, invocation: &mut Invocation) -> Result<(), Box<Reply>> {
-    let (id, arrived) = (invocation.head.id, invocation.arrived);
+/// Makes the payload what was asked for and says how much of the log's end its answer is to carry, in bytes; or says what to answer
+/// in place of invoking.
+pub(crate) fn prepare(
+    invoke: &Invoke,
+    target: &Target,
+    (id, arrived): (RequestId, Instant),
+    body: &mut Body,
+) -> Result<usize, Box<Reply>> {
     let rejected = |rejection: Rejection| {
         Box::new(Reply::Rejection {
             rejection: rejection.into(),
@@ -22,7 +29,7 @@ pub(crate) fn prepare(invoke: &Invoke, invocation: &mut Invocation) -> Result<()
             arrived,
         })
     };
-    let Body::Whole(body) = &mut invocation.body else {
+    let Body::Whole(body) = body else {
         return Err(rejected(Rejection::of_failure("its payload was not collected")));
     };
     invoke.check_payload(body).map_err(rejected)?;
@@ -30,17 +37,15 @@ pub(crate) fn prepare(invoke: &Invoke, invocation: &mut Invocation) -> Result<()
         // An event does not come here: it is kept.
         Kind::RequestResponse | Kind::Event => {}
         Kind::DryRun => {
-            let version = invocation.target.grant().version;
+            let version = target.grant().version;
             return Err(Box::new(Reply::Dry { version, id, arrived }));
         }
     }
     if body.is_empty() {
         *body = Bytes::from_static(b"{}");
     }
-    if invoke.tail {
-        invocation.log_tail = LOG_TAIL;
-    }
-    Ok(())
+    within_rate(target, arrived).map_err(rejected)?;
+    Ok(if invoke.tail { LOG_TAIL } else { 0 })
 }
 
 /// The answer to an invocation that was given to the worker.

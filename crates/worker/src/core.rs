@@ -329,8 +329,9 @@ impl<F: Front> Core<F> {
                 now,
                 unseen: Duration::ZERO,
             };
-            if let Err((invocation, refusal)) = intake.submit(invocation) {
-                self.refuse(*invocation, Failure::Refused(refusal), now);
+            match intake.admit(&invocation.target, invocation.arrived, invocation.head.until) {
+                Ok(admitted) => intake.put(admitted, invocation),
+                Err(refusal) => self.refuse(*invocation, Failure::Refused(refusal), now),
             }
         }
     }

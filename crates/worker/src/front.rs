@@ -10,7 +10,8 @@ pub trait Front {
     /// Reads what it needs for this descriptor: [`Front::ready`] follows when this was called for all that are ready. What many of them need is
     /// fetched from memory at once then, where it would be waited for one after another.
     fn prefetch(&self, token: u64);
-    /// A descriptor that this front gave the poller is ready. Requests that were read go to [`Intake::submit`].
+    /// A descriptor that this front gave the poller is ready. Requests that were read go to [`Intake::admit`] and
+    /// [`Intake::put`].
     fn ready(&mut self, poller: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>);
     /// The response to a request with [`Invocation::streams`] has begun.
     fn open(&mut self, opening: Opening);

@@ -43,7 +43,7 @@ mod turns;
 pub use core::{Core, Seatless};
 pub use front::{CoreOptions, Front};
 pub use poller::{Interest, Poller, Readiness, Trigger};
-pub use queues::Intake;
+pub use queues::{Admitted, Intake};
 pub use shared::{Answer, Failure, Invocation, Opening, Response, Shared, Timing};
 pub use target::{Loader, Target, TargetOptions, Targets};
 pub use tenancy::Tenancy;

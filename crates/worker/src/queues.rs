@@ -5,7 +5,7 @@
 //! its own again. So the policy sees nearly everything that its core could run, others find work without asking, and a queue of
 //! pings costs hardly any deque.
 
-use crate::{Invocation, Shared, shared::Seat};
+use crate::{Invocation, Shared, Target, shared::Seat};
 use contract::{Admission, CoreId, Job, Load, Policy, Refusal, Stop, Ticket, Time};
 use crossbeam_deque::Worker as Deque;
 use policy::Pace;
@@ -52,27 +52,41 @@ impl Intake<'_> {
         self.queues.shared.stirrer(self.queues.core, token)
     }
 
-    /// Queues a request, or gives it back with the reason why not.
-    pub fn submit(&mut self, mut invocation: Box<Invocation>) -> Result<(), (Box<Invocation>, Refusal)> {
+    /// Asks the policy whether a request that came at `arrived` may be queued; `until` is when its head says that nobody waits for
+    /// it any more. A node far past its capacity spends its time on saying no: nothing need be made for a request before.
+    pub fn admit(
+        &mut self,
+        target: &Target,
+        arrived: Instant,
+        until: Option<Instant>,
+    ) -> Result<Admitted, Refusal> {
         let queues = &mut *self.queues;
-        invocation.unseen = self.unseen;
-        invocation.target.arrived(queues.core, self.now);
+        target.arrived(queues.core, self.now);
         let load = Load {
             share: queues.pace.share(),
-            ..invocation.target.load(queues.shared.is_draining())
+            ..target.load(queues.shared.is_draining())
         };
-        let (now, job) = (queues.time(self.now), queues.job(&invocation));
-        match queues.policy.admit(now, &job, &load) {
-            Admission::Refuse(refusal) => Err((invocation, refusal)),
+        let job = queues.job(target, (arrived, self.unseen), until);
+        match queues.policy.admit(queues.time(self.now), &job, &load) {
+            Admission::Refuse(refusal) => Err(refusal),
             // Whether it runs or waits is decided where its place is taken.
-            Admission::Run | Admission::Wait => {
-                invocation.target.queue();
-                queues.put(invocation, job, now);
-                Ok(())
-            }
+            Admission::Run | Admission::Wait => Ok(Admitted(job)),
         }
     }
+
+    /// Queues the request that was admitted.
+    pub fn put(&mut self, admitted: Admitted, mut invocation: Box<Invocation>) {
+        invocation.unseen = self.unseen;
+        invocation.target.queue();
+        let now = self.queues.time(self.now);
+        self.queues.put(invocation, admitted.0, now);
+    }
 }
+
+/// A policy's leave to queue one request.
+#[derive(Debug)]
+#[must_use = "its request is not queued yet"]
+pub struct Admitted(Job);
 
 /// What a core does next, and for how long at most.
 pub(crate) enum Next {
@@ -137,20 +151,20 @@ impl Queues {
         &self.shared.seats()[usize::from(self.core.0)]
     }
 
-    /// What this core's policy may know of a request.
-    fn job(&self, invocation: &Invocation) -> Job {
-        let arrived = self.time(invocation.arrived);
-        let target = &invocation.target;
+    /// What this core's policy may know of a request that came at `at`, and may have lain `unseen` before.
+    fn job(&self, target: &Target, (at, unseen): (Instant, Duration), until: Option<Instant>) -> Job {
+        let arrived = self.time(at);
         let estimate = target.estimate();
+        let deadline = target.deadline(at, unseen);
         Job {
             arrived,
             enqueued: arrived,
-            expires: self.time(invocation.expires()),
+            expires: self.time(target.expires(at, until)),
             ran: Duration::ZERO,
             estimate: estimate.run,
             waits: estimate.waits,
             spread: estimate.spread(),
-            deadline: invocation.deadline().map(|deadline| self.time(deadline)),
+            deadline: deadline.map(|deadline| self.time(deadline)),
             priority: target.claim.priority,
             tenant: target.party(),
         }
@@ -167,7 +181,8 @@ impl Queues {
 
     /// A request that was admitted before can run.
     pub(crate) fn enter(&mut self, invocation: Box<Invocation>, now: Instant) {
-        let job = self.job(&invocation);
+        let since = (invocation.arrived, invocation.unseen);
+        let job = self.job(&invocation.target, since, invocation.head.until);
         self.put(invocation, job, self.time(now));
     }
 

@@ -95,15 +95,11 @@ impl Invocation {
     }
 
     pub(crate) fn expires(&self) -> Instant {
-        let limit = self.arrived + self.target.grant.limits.timeout;
-        self.head.until.map_or(limit, |until| until.min(limit))
+        self.target.expires(self.arrived, self.head.until)
     }
 
-    /// Its function's deadline for it, counted from the earliest moment at which it can have come. A tenth of it is left for
-    /// what no clock here sees: until its client has the answer.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let given = self.target.claim.deadline?;
-        Some(self.arrived + given.saturating_sub(self.unseen + given / 10))
+        self.target.deadline(self.arrived, self.unseen)
     }
 
     /// By how much more it may be late when its turn comes: half of what is left for its client. The queue that it was let into was as long

@@ -12,7 +12,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use telemetry::{
     logs::FunctionLog,
@@ -260,6 +260,19 @@ impl Target {
     /// What its next request is expected to take.
     pub(crate) fn estimate(&self) -> Estimate {
         self.common.usage.estimate()
+    }
+
+    /// When a request of it that came at `arrived` is given up, or before, if its head says so.
+    pub(crate) fn expires(&self, arrived: Instant, until: Option<Instant>) -> Instant {
+        let limit = arrived + self.grant.limits.timeout;
+        until.map_or(limit, |until| until.min(limit))
+    }
+
+    /// Its deadline for a request, counted from the earliest moment at which that can have come. A tenth of it is left for what no
+    /// clock here sees: until its client has the answer.
+    pub(crate) fn deadline(&self, arrived: Instant, unseen: Duration) -> Option<Instant> {
+        let given = self.claim.deadline?;
+        Some(arrived + given.saturating_sub(unseen + given / 10))
     }
 
     /// What its tenant may use, if that has quotas.

@@ -33,5 +33,6 @@ mod syntax;
 
 pub use chunked::{ChunkDecoder, Fed};
 pub use reject::Reject;
+pub(crate) use request::parse_again;
 pub use request::{Framing, Limits, PREFACE, Parsed, RequestHead, parse};
 pub use response::{BadResponse, CONTINUE, ResponseLine, imf_date, write_head};

@@ -86,6 +86,17 @@ pub enum Framing {
 ///
 /// Costs time in proportion to the head, each time: with a client that sends byte by byte, `limits.head` bounds it.
 pub fn parse(buffer: &[u8], limits: &Limits, scheme: &str, id: RequestId) -> Result<Parsed, Reject> {
+    parse_again(buffer, limits, scheme, id, &mut None)
+}
+
+/// [`parse`] that takes a head that nobody needs any more, if there is one, in the place of new memory.
+pub(crate) fn parse_again(
+    buffer: &[u8],
+    limits: &Limits,
+    scheme: &str,
+    id: RequestId,
+    spare: &mut Option<Box<Head>>,
+) -> Result<Parsed, Reject> {
     let Some(skipped) = leading(buffer)? else {
         return Ok(Parsed::Partial);
     };
@@ -134,7 +145,7 @@ pub fn parse(buffer: &[u8], limits: &Limits, scheme: &str, id: RequestId) -> Res
         http10: line.http10,
         trailers: fields.trailers && !line.http10,
         upgrade: fields.is_upgrade() && !line.http10,
-        head: fields.build(&line, request.headers, id),
+        head: fields.build(&line, request.headers, id, spare.take().unwrap_or_default()),
     }))
 }
 
@@ -425,12 +436,18 @@ impl Fields {
         }
     }
 
-    fn build(&self, line: &Line<'_>, headers: &[httparse::Header<'_>], id: RequestId) -> Box<Head> {
+    fn build(
+        &self,
+        line: &Line<'_>,
+        headers: &[httparse::Header<'_>],
+        id: RequestId,
+        place: Box<Head>,
+    ) -> Box<Head> {
         let authority = line
             .authority
             .map_or(0, |authority| "Host".len() + authority.len());
         let capacity = self.bytes + authority;
-        let mut builder = HeadBuilder::new(line.method, &line.target, capacity);
+        let mut builder = HeadBuilder::in_place_of(place, line.method, &line.target, capacity);
         if let Some(authority) = line.authority {
             builder.header("Host", authority.as_bytes());
         }

@@ -679,11 +679,13 @@ impl Front for Mailbox {
             let body = Bytes::from(id.0.to_string());
             self.tokens += 1;
             let target = function.targets.on(self.core).clone();
-            let invocation = Invocation::new(target, head, body, arrived, self.core, self.tokens);
-            match intake.submit(Box::new(invocation)) {
-                Ok(()) => drop(self.owed.insert(self.tokens, (id, arrived))),
-                Err((invocation, refusal)) => {
-                    assert_eq!(invocation.head.id, id, "it comes back as it was");
+            match intake.admit(&target, arrived, head.until) {
+                Ok(admitted) => {
+                    let invocation = Invocation::new(target, head, body, arrived, self.core, self.tokens);
+                    intake.put(admitted, Box::new(invocation));
+                    self.owed.insert(self.tokens, (id, arrived));
+                }
+                Err(refusal) => {
                     self.unwritten.push(Ended {
                         id,
                         core: self.core,
