@@ -350,11 +350,11 @@ impl Edge {
         }
         match intake.admit(&target, arrived, head.until) {
             Ok(admitted) => {
-                let mut invocation =
-                    Invocation::new(target, head, body, arrived, self.core, connection.token);
+                let token = connection.token;
+                let mut invocation = Box::new(Invocation::new(target, head, body, arrived, self.core, token));
                 invocation.streams = connection.invoke.is_none() && invocation.target.streams();
                 invocation.log_tail = log_tail;
-                intake.put(admitted, Box::new(invocation));
+                intake.put(admitted, invocation);
                 connection.in_work = true;
             }
             Err(refusal) => {
