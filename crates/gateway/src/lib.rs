@@ -4,7 +4,7 @@
 //! listener (`SO_REUSEPORT`), and lives on the core's thread. Nothing here is shared but the dispatcher's table.
 //!
 //! ```text
-//!   ready()  read what there is ─▶ http1::parse ─▶ dispatcher: which function? ─▶ body ─▶ worker: submit
+//!   ready()  read what there is ─▶ http1::parse ─▶ dispatcher: which function? ─▶ body ─▶ worker: admit, put
 //!   answer() keep it with its connection
 //!   flush()  write all answers, then look at what the clients sent meanwhile
 //! ```

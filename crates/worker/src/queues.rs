@@ -83,7 +83,7 @@ impl Intake<'_> {
     }
 }
 
-/// A policy's leave to queue one request.
+/// A policy's leave to queue one request, which counts as queued only when it is put: nothing else is asked about before.
 #[derive(Debug)]
 #[must_use = "its request is not queued yet"]
 pub struct Admitted(Job);
