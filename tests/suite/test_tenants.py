@@ -35,8 +35,8 @@ class Tenant:
         self.node, self.name, self.token = node, name, token
         self.headers = {"Authorization": f"Bearer {token}"}
 
-    def control(self, method, path, document=None, headers=None, body=None):
-        return self.node.control(method, path, document, self.headers | (headers or {}), body)
+    def control(self, method, path, document=None, headers=None, body=None, **options):
+        return self.node.control(method, path, document, self.headers | (headers or {}), body, **options)
 
     def request(self, method, path, body=None, headers=None):
         return self.node.request(method, path, body, self.headers | (headers or {}))
