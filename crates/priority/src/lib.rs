@@ -1,6 +1,7 @@
 //! What a thread asks of the kernel's scheduler.
 
-use std::{io, mem};
+use rustix::time::{ClockId, clock_gettime};
+use std::{fs::File, io, mem, os::unix::fs::FileExt, time::Duration};
 
 /// The shortest that Linux grants, in nanoseconds.
 const SHORTEST: u64 = 100_000;
@@ -13,6 +14,59 @@ const SHORTEST: u64 = 100_000;
 /// # Errors
 /// What the kernel says; the thread is as it was then.
 pub fn wake_at_once() -> io::Result<()> {
+    change(|attributes| attributes.sched_runtime = SHORTEST)
+}
+
+/// Whether this thread, when it is woken, lets whoever has its processor go on until they wait for something or their turn is over
+/// (`SCHED_BATCH`), or interrupts them if its own turn comes first by the kernel's rules (`SCHED_OTHER`). `sched(7)`
+///
+/// # Errors
+/// What the kernel says; the thread is as it was then.
+pub fn be_patient(patient: bool) -> io::Result<()> {
+    let policy = if patient {
+        libc::SCHED_BATCH
+    } else {
+        libc::SCHED_OTHER
+    };
+    change(|attributes| attributes.sched_policy = policy.cast_unsigned())
+}
+
+/// How long one thread has run or waited for its processor: the time in which it had something to do.
+#[derive(Debug)]
+pub struct Spent(File);
+
+impl Spent {
+    /// Of the thread that asks.
+    ///
+    /// # Errors
+    /// Without `/proc`, and in a kernel that does not count how long threads wait (`CONFIG_SCHED_INFO`).
+    pub fn of_this_thread() -> io::Result<Self> {
+        File::open("/proc/thread-self/schedstat").map(Self)
+    }
+
+    /// Since the thread began. Only the thread itself may ask.
+    ///
+    /// # Errors
+    /// If what is read is not three numbers, as `proc_pid_schedstat(5)` says: nanoseconds on a processor, nanoseconds of waiting for it, turns.
+    pub fn read(&self) -> io::Result<Duration> {
+        let mut text = [0; 64];
+        let length = self.0.read_at(&mut text, 0)?;
+        let waited = std::str::from_utf8(&text[..length])
+            .ok()
+            .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok())
+            .map(Duration::from_nanos)
+            .ok_or(io::ErrorKind::InvalidData)?;
+        // The first of the numbers is as old as the last tick of the kernel's clock.
+        Ok(waited + ran())
+    }
+}
+
+fn ran() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+/// Changes what this thread asks for.
+fn change(how: impl FnOnce(&mut libc::sched_attr)) -> io::Result<()> {
     // SAFETY: the kernel reads or writes one structure of the size that it is told; all zeros is such a structure.
     unsafe {
         let mut attributes: libc::sched_attr = mem::zeroed();
@@ -21,7 +75,7 @@ pub fn wake_at_once() -> io::Result<()> {
         if got != 0 {
             return Err(io::Error::last_os_error());
         }
-        attributes.sched_runtime = SHORTEST;
+        how(&mut attributes);
         match libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -32,6 +86,10 @@ pub fn wake_at_once() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
 
     fn slice() -> u64 {
         // SAFETY: as above.
@@ -48,6 +106,46 @@ mod tests {
         wake_at_once().unwrap();
         // Before Linux 6.12 there is none to ask for.
         assert!([0, SHORTEST].contains(&slice()), "{}", slice());
+    }
+
+    #[test]
+    fn this_thread_is_patient_until_it_is_not() {
+        // SAFETY: 0 is this thread.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        assert_eq!(policy(), libc::SCHED_OTHER);
+        be_patient(true).unwrap();
+        assert_eq!(policy(), libc::SCHED_BATCH);
+        be_patient(false).unwrap();
+        assert_eq!(policy(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn waiting_for_the_processor_counts() {
+        let ended = AtomicBool::new(false);
+        // SAFETY: the set is as large as the kernel is told.
+        unsafe {
+            let mut here: libc::cpu_set_t = mem::zeroed();
+            libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap(), &mut here);
+            assert_eq!(
+                libc::sched_setaffinity(0, mem::size_of_val(&here), &raw const here),
+                0
+            );
+        }
+        let spent = Spent::of_this_thread().unwrap();
+        let waited = || spent.read().unwrap().saturating_sub(ran());
+        let before = waited();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Threads inherit where they may run.
+                while !ended.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            while waited() - before < Duration::from_millis(5) {
+                std::hint::spin_loop();
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod turn;
 
 use crate::{
     CoreOptions, Failure, Front, Intake, Invocation, Poller, Shared, Target, Tenancy, Ticker,
+    manners::Manners,
     queues::{Next, Queues},
     shared::Word,
     sink::Slot,
@@ -95,6 +96,7 @@ pub struct Core<F> {
     generation: u64,
     turn: u64,
     front_expires: Option<Instant>,
+    manners: Manners,
 }
 
 struct SlotWaker {
@@ -187,6 +189,7 @@ impl Seatless {
             generation: 0,
             turn: 0,
             front_expires: None,
+            manners: Manners::new(Instant::now()),
         })
     }
 }
@@ -211,6 +214,7 @@ impl<F: Front> Core<F> {
         let waited = self.wait(budget)?;
         let begun = Instant::now();
         let unseen = self.look(waited, begun);
+        self.manners.looked(waited, self.poller.found());
         self.receive(begun, unseen);
         let now = self.run();
         self.upkeep(now);
@@ -226,6 +230,7 @@ impl<F: Front> Core<F> {
         let busy = begun.elapsed();
         self.metrics.busy(busy);
         self.queues.turned(begun + busy, busy);
+        self.manners.review(begun + busy);
         Ok(())
     }
 

@@ -27,6 +27,7 @@ mod core;
 mod front;
 mod gate;
 mod line;
+mod manners;
 mod offer;
 mod outside;
 mod poller;

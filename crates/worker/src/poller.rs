@@ -126,6 +126,11 @@ impl Poller {
         self.events.len() == self.events.capacity()
     }
 
+    /// How many events the last wait gave.
+    pub(crate) fn found(&self) -> usize {
+        self.events.len()
+    }
+
     /// The events of the last wait.
     pub(crate) fn events(&self) -> SmallVec<[(u64, Readiness); 64]> {
         // Copied out, because whoever handles an event needs the poller.

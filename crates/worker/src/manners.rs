@@ -1,0 +1,94 @@
+//! What a core does when it is woken while somebody else runs on its processor.
+
+use policy::Patience;
+use priority::Spent;
+use std::time::{Duration, Instant};
+
+/// See [`Patience`]. Where the kernel does not say how long a thread has waited, it always interrupts.
+pub(crate) struct Manners {
+    patience: Patience,
+    patient: bool,
+    spent: Option<Spent>,
+    before: Duration,
+    since: Instant,
+    woken: u32,
+    events: u32,
+}
+
+impl Manners {
+    /// Of this thread.
+    pub(crate) fn new(now: Instant) -> Self {
+        let spent = Spent::of_this_thread().ok();
+        let before = spent.as_ref().and_then(|spent| spent.read().ok());
+        Self {
+            patience: Patience::default(),
+            patient: false,
+            spent,
+            before: before.unwrap_or_default(),
+            since: now,
+            woken: 0,
+            events: 0,
+        }
+    }
+
+    /// A look at the sockets, for which the core slept or not, found so many ready.
+    pub(crate) fn looked(&mut self, slept: bool, events: usize) {
+        self.woken += u32::from(slept);
+        self.events += u32::try_from(events).unwrap_or(u32::MAX);
+    }
+
+    /// Decides how to be woken from now on, if it is time.
+    pub(crate) fn review(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.since) >= Patience::PERIOD {
+            self.decide(now);
+        }
+    }
+
+    #[cold]
+    fn decide(&mut self, now: Instant) {
+        let (woken, events) = (std::mem::take(&mut self.woken), std::mem::take(&mut self.events));
+        self.since = now;
+        let patient = match self.spent.as_ref().map(Spent::read) {
+            Some(Ok(spent)) => {
+                let passed = spent.saturating_sub(self.before);
+                self.before = spent;
+                self.patience.note(woken, events, passed)
+            }
+            _ => false,
+        };
+        if patient != self.patient && priority::be_patient(patient).is_ok() {
+            self.patient = patient;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says of this thread: `proc_pid_stat(5)`, the 41st field.
+    fn is_patient() -> bool {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        match fields.split_ascii_whitespace().nth(41 - 3).unwrap() {
+            "0" => false,
+            "3" => true,
+            other => panic!("{other}: neither SCHED_OTHER nor SCHED_BATCH"),
+        }
+    }
+
+    #[test]
+    fn a_core_with_much_to_do_tries_to_be_patient_and_one_with_nothing_is_not() {
+        let begun = Instant::now();
+        let mut manners = Manners::new(begun);
+        for _ in 0..1000 {
+            manners.looked(true, 2);
+        }
+        manners.review(begun + Patience::PERIOD / 2);
+        assert!(!is_patient(), "too soon");
+        manners.review(begun + Patience::PERIOD);
+        assert!(is_patient());
+        manners.review(begun + 2 * Patience::PERIOD);
+        assert!(!is_patient());
+    }
+}
