@@ -494,3 +494,76 @@ fn unknown_encoding(value: &[u8]) -> Reject {
     }
     reject::ENCODING_UNKNOWN
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*, sample::select};
+
+    /// Bytes that are mostly a request, of sizes that differ much.
+    fn request() -> impl Strategy<Value = Vec<u8>> {
+        let target = prop_oneof![
+            select(vec![
+                "/",
+                "/a/b?c=d",
+                "http://other.example:8080/a?b",
+                "*",
+                "nonsense"
+            ])
+            .prop_map(String::from),
+            "/[a-z]{0,300}",
+        ];
+        let field = prop_oneof![
+            select(vec![
+                "Content-Length: 5",
+                "Connection: close",
+                "Expect: 100-continue",
+                "TE: trailers",
+                "Broken"
+            ])
+            .prop_map(String::from),
+            "X-[A-Za-z]{1,12}: [ -~]{0,120}",
+        ];
+        let version = select(vec!["1.1", "1.1", "1.1", "1.0", "3.0"]);
+        (
+            select(vec!["GET", "PUT", "OPTIONS", "G("]),
+            target,
+            version,
+            vec(field, 0..8),
+        )
+            .prop_map(|(method, target, version, fields)| {
+                let mut text = format!("{method} {target} HTTP/{version}\r\nHost: h\r\n");
+                for field in fields {
+                    text += &field;
+                    text += "\r\n";
+                }
+                (text + "\r\n").into_bytes()
+            })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever came before in the same memory, a request is what it says itself.
+        #[test]
+        fn of_an_earlier_request_nothing_is_seen(requests in vec((request(), any::<bool>()), 2..8)) {
+            let limits = Limits::default();
+            let mut spare = None;
+            for (id, (bytes, refused)) in (0..).map(RequestId).zip(&requests) {
+                let had = spare.is_some();
+                let again = parse_again(bytes, &limits, "http", id, &mut spare);
+                let new = parse(bytes, &limits, "http", id);
+                prop_assert_eq!(format!("{again:?}"), format!("{new:?}"));
+                if let Ok(Parsed::Head(mut request)) = again {
+                    prop_assert!(spare.is_none(), "the memory is in use");
+                    if *refused {
+                        request.head.set_script(1);
+                        spare = Some(request.head);
+                    }
+                } else {
+                    prop_assert_eq!(spare.is_some(), had, "what is not used is kept");
+                }
+            }
+        }
+    }
+}
