@@ -31,6 +31,12 @@ pub fn be_patient(patient: bool) -> io::Result<()> {
     change(|attributes| attributes.sched_policy = policy.cast_unsigned())
 }
 
+/// Whether this thread has the policy that threads have unless somebody chose another for them (`SCHED_OTHER`; see `chrt(1)`).
+pub fn is_default() -> bool {
+    // SAFETY: 0 is this thread.
+    (unsafe { libc::sched_getscheduler(0) }) == libc::SCHED_OTHER
+}
+
 /// How long one thread has run or waited for its processor: the time in which it had something to do.
 #[derive(Debug)]
 pub struct Spent(File);
@@ -112,11 +118,11 @@ mod tests {
     fn this_thread_is_patient_until_it_is_not() {
         // SAFETY: 0 is this thread.
         let policy = || unsafe { libc::sched_getscheduler(0) };
-        assert_eq!(policy(), libc::SCHED_OTHER);
+        assert_eq!((policy(), is_default()), (libc::SCHED_OTHER, true));
         be_patient(true).unwrap();
-        assert_eq!(policy(), libc::SCHED_BATCH);
+        assert_eq!((policy(), is_default()), (libc::SCHED_BATCH, false));
         be_patient(false).unwrap();
-        assert_eq!(policy(), libc::SCHED_OTHER);
+        assert_eq!((policy(), is_default()), (libc::SCHED_OTHER, true));
     }
 
     #[test]

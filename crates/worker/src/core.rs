@@ -230,7 +230,9 @@ impl<F: Front> Core<F> {
         let busy = begun.elapsed();
         self.metrics.busy(busy);
         self.queues.turned(begun + busy, busy);
-        self.manners.review(begun + busy);
+        if let Some(patient) = self.manners.review(begun + busy) {
+            self.metrics.patient.set(patient.into());
+        }
         Ok(())
     }
 

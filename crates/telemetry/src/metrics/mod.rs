@@ -151,6 +151,8 @@ pub struct CoreMetrics {
     pub runnable: Gauge,
     /// Sandboxes that wait for something.
     pub parked: Gauge,
+    /// 1 while the core, when it is woken, lets whoever runs on its processor go on; 0 while it interrupts them.
+    pub patient: Gauge,
     busy: Counter,
     rejected: Tally<&'static str>,
 }
@@ -656,7 +658,7 @@ impl Metrics {
                 family.sample(&[("core", core)], Shown(read(metrics).get(), unit));
             }
         }
-        let gauges: [(&str, &str, Read<Gauge>); 4] = [
+        let gauges: [(&str, &str, Read<Gauge>); 5] = [
             ("millpond_connections_open", "Connections that are open.", |c| {
                 &c.connections_open
             }),
@@ -669,6 +671,11 @@ impl Metrics {
             ("millpond_parked", "Sandboxes that wait for something.", |c| {
                 &c.parked
             }),
+            (
+                "millpond_core_patient",
+                "1 while the core, when it is woken, lets whoever runs on its processor go on.",
+                |c| &c.patient,
+            ),
         ];
         for (name, help, read) in gauges {
             let family = page.family(Kind::Gauge, name, help);
