@@ -151,7 +151,7 @@ pub struct CoreMetrics {
     pub runnable: Gauge,
     /// Sandboxes that wait for something.
     pub parked: Gauge,
-    /// 1 while the core, when it is woken, lets whoever runs on its processor go on; 0 while it interrupts them.
+    /// 1 while the core has decided to let whoever runs on its processor go on when it is woken, else 0.
     pub patient: Gauge,
     busy: Counter,
     rejected: Tally<&'static str>,
