@@ -55,15 +55,18 @@ impl Spent {
     /// # Errors
     /// If what is read is not three numbers, as `proc_pid_schedstat(5)` says: nanoseconds on a processor, nanoseconds of waiting for it, turns.
     pub fn read(&self) -> io::Result<Duration> {
+        // The first of the numbers is as old as the last tick of the kernel's clock.
+        Ok(self.waited()? + ran())
+    }
+
+    fn waited(&self) -> io::Result<Duration> {
         let mut text = [0; 64];
         let length = self.0.read_at(&mut text, 0)?;
         let waited = std::str::from_utf8(&text[..length])
             .ok()
             .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok())
-            .map(Duration::from_nanos)
             .ok_or(io::ErrorKind::InvalidData)?;
-        // The first of the numbers is as old as the last tick of the kernel's clock.
-        Ok(waited + ran())
+        Ok(Duration::from_nanos(waited))
     }
 }
 
@@ -92,10 +95,7 @@ fn change(how: impl FnOnce(&mut libc::sched_attr)) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{
-        sync::atomic::{AtomicBool, Ordering},
-        thread,
-    };
+    use std::{sync::Arc, thread};
 
     fn slice() -> u64 {
         // SAFETY: as above.
@@ -127,7 +127,6 @@ mod tests {
 
     #[test]
     fn waiting_for_the_processor_counts() {
-        let ended = AtomicBool::new(false);
         // SAFETY: the set is as large as the kernel is told.
         unsafe {
             let mut here: libc::cpu_set_t = mem::zeroed();
@@ -138,20 +137,22 @@ mod tests {
             );
         }
         let spent = Spent::of_this_thread().unwrap();
-        let waited = || spent.read().unwrap().saturating_sub(ran());
-        let before = waited();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                // Threads inherit where they may run.
-                while !ended.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-            while waited() - before < Duration::from_millis(5) {
+        let (waited, all) = (spent.waited().unwrap(), spent.read().unwrap());
+        let test = Arc::new(());
+        let goes_on = Arc::downgrade(&test);
+        // Threads inherit where they may run. This one ends with the test, however that ends.
+        let other = thread::spawn(move || {
+            while goes_on.strong_count() > 0 {
                 std::hint::spin_loop();
             }
-            ended.store(true, Ordering::Relaxed);
         });
+        let long = Duration::from_millis(5);
+        while spent.waited().unwrap() < waited + long {
+            std::hint::spin_loop();
+        }
+        assert!(spent.read().unwrap() >= all + long);
+        drop(test);
+        other.join().unwrap();
     }
 
     #[test]
