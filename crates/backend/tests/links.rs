@@ -25,7 +25,7 @@ use std::{
     num::NonZeroU64,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicU64, Ordering::SeqCst},
     },
     task::{Context, Poll, Waker},
     thread,
@@ -420,12 +420,15 @@ fn many_calls_of_one_sandbox_do_not_keep_another_from_its_own() {
         let (_, body) = ask(link, &head("turn", "", 1), b"").unwrap();
         String::from_utf8(body).unwrap().parse().unwrap()
     };
-    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let test = Arc::new(());
         for _ in 0..MOST_CALLS {
-            scope.spawn(|| {
-                while !is_over.load(SeqCst) {
-                    turn(&many);
+            // Whoever asks ends with the test, however that ends.
+            let goes_on = Arc::downgrade(&test);
+            let many = &many;
+            scope.spawn(move || {
+                while goes_on.strong_count() > 0 {
+                    turn(many);
                 }
             });
         }
@@ -434,7 +437,7 @@ fn many_calls_of_one_sandbox_do_not_keep_another_from_its_own() {
         let begun = turn(&one);
         let turns: Vec<_> = (0..10).map(|_| turn(&one)).collect();
         let ended = turns[9];
-        is_over.store(true, SeqCst);
+        drop(test);
         // In the order in which they come there would be 32 before each.
         assert!(
             ended - begun < 160,

@@ -6,14 +6,7 @@ use contract::{CoreId, Fault, FunctionId};
 use millpond_telemetry::metrics::{ImagePhase, Kind, Metrics, Occupancy, Outcome, Reading, Sample, Start};
 use page::Page;
 use proptest::prelude::*;
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::{sync::Arc, thread, time::Duration};
 
 fn id(name: &str) -> FunctionId {
     name.parse().unwrap()
@@ -147,7 +140,6 @@ fn readers_see_whole_pages_that_never_go_backwards() {
     const EACH: u64 = 30_000;
     let metrics = Metrics::new(usize::from(CORES));
     let function = metrics.function(&id("shop.resize"));
-    let done = AtomicBool::new(false);
     let read = |before: &mut Vec<u64>| {
         let page = Page::parse(&metrics.render());
         let name = ("faas_name", "shop.resize");
@@ -184,18 +176,9 @@ fn readers_see_whole_pages_that_never_go_backwards() {
                 })
             })
             .collect();
-        let reader = scope.spawn(|| {
-            let mut counts = Vec::new();
-            while !done.load(Ordering::Relaxed) {
-                read(&mut counts);
-            }
-            counts
-        });
-        for core in cores {
-            core.join().unwrap();
+        while !cores.iter().all(|core| core.is_finished()) {
+            read(&mut counts);
         }
-        done.store(true, Ordering::Relaxed);
-        counts = reader.join().unwrap();
     });
     read(&mut counts);
     let all = u64::from(CORES) * EACH;
