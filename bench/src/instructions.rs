@@ -1,14 +1,18 @@
 //! The instructions that one ping costs a core, in user mode, by phase.
 //!
 //! A real node serves a real request while its core's thread is taken through it instruction by instruction (`ptrace`). What is
-//! counted does not depend on what else the machine does, and to see a change of one per cent one request is enough. Valgrind's
+//! counted does not depend on what else the machine does, nor on how long the steps take ([`clock`]), and to see a change of one per cent one request is enough. Valgrind's
 //! callgrind would say the same, but has no room for a pool of reservations of 4 GiB.
 //!
 //! An instruction belongs to the crate of the innermost function on the stack that is one of the project's; Wasmtime's are the
 //! engine's, compiled code is the guest's, and libraries work for who called them. A string instruction that repeats counts once.
 
+mod clock;
+
 use anyhow::{Context, Result, bail, ensure};
-use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use clock::Clock;
+use libc::user_regs_struct as Registers;
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags};
 use rustix::{
     io::Errno,
     process::{Pid, Signal, WaitOptions, waitpid},
@@ -44,6 +48,8 @@ pub(crate) struct Options {
 pub(crate) struct Report {
     /// For each request, what each phase took.
     requests: Vec<BTreeMap<&'static str, u64>>,
+    /// What each function itself took of the last of them.
+    functions: BTreeMap<String, u64>,
 }
 
 /// The phase of what belongs to none.
@@ -71,17 +77,21 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let node = Node::start(options)?;
     let steps = node.step(options.requests)?;
     let code = CodeMap::of(node.process.id())?;
-    let requests = split(&steps, &code)
-        .map(|steps| count(steps, &code))
-        .filter(|phases| phases.contains_key(GUEST))
-        .collect::<Vec<_>>();
+    let (whole, requests): (Vec<_>, Vec<_>) = split(&steps, &code)
+        .map(|steps| (steps, count(steps, &code)))
+        .filter(|(_, phases)| phases.contains_key(GUEST))
+        .unzip();
     ensure!(
         requests.len() >= options.requests / 2,
         "only {} of {} requests were seen whole; is the machine very busy?",
         requests.len(),
         options.requests
     );
-    Ok(Report { requests })
+    let mut functions = BTreeMap::new();
+    for step in whole.last().into_iter().copied().flatten() {
+        *functions.entry(code.name(step.at)).or_insert(0) += 1;
+    }
+    Ok(Report { requests, functions })
 }
 
 /// A node on one core, with the function deployed and warm.
@@ -177,7 +187,7 @@ impl Node {
                 ended.store(true, Ordering::SeqCst);
                 asked
             });
-            let steps = trace(&mut core, &ended);
+            let steps = Clock::of(self.process.id()).and_then(|clock| trace(&mut core, clock, &ended));
             client.join().unwrap_or_else(|_| bail!("the client failed"))?;
             steps
         })?;
@@ -219,16 +229,21 @@ struct Step {
 }
 
 /// The end of a run is noticed when the thread comes back from where it waits, which it does each second.
-fn trace(core: &mut Held, ended: &AtomicBool) -> Result<Vec<Step>> {
+fn trace(core: &mut Held, mut clock: Clock, ended: &AtomicBool) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     while !ended.load(Ordering::SeqCst) {
-        let step = core.here()?;
-        if steps.last().is_none_or(|last| last.at != step.at) {
-            steps.push(step);
+        let here = core.here()?;
+        clock.watch(&here, steps.len())?;
+        if steps.last().is_none_or(|last| last.at != here.rip) {
+            steps.push(Step {
+                at: here.rip,
+                stack: here.rsp,
+                call: here.rax,
+            });
         }
         core.step()?;
     }
-    Ok(steps)
+    Ok(clock.without_repeats(steps))
 }
 
 /// A thread of another process that is stopped, unless it is told to step.
@@ -250,22 +265,17 @@ impl Held {
         Ok(Self { thread, signal: 0 })
     }
 
-    fn here(&self) -> Result<Step> {
+    fn here(&self) -> Result<Registers> {
         // SAFETY: plain numbers, all of which may be zero; the kernel fills exactly this structure.
         #[expect(unsafe_code, reason = "rustix has no ptrace")]
-        let registers = unsafe {
-            let mut registers: libc::user_regs_struct = std::mem::zeroed();
-            let to: *mut libc::user_regs_struct = &raw mut registers;
+        unsafe {
+            let mut registers: Registers = std::mem::zeroed();
+            let to: *mut Registers = &raw mut registers;
             if libc::ptrace(libc::PTRACE_GETREGS, self.thread.as_raw_pid(), 0, to) == -1 {
                 return Err(std::io::Error::last_os_error().into());
             }
-            registers
-        };
-        Ok(Step {
-            at: registers.rip,
-            stack: registers.rsp,
-            call: registers.rax,
-        })
+            Ok(registers)
+        }
     }
 
     fn step(&mut self) -> Result<()> {
@@ -307,9 +317,10 @@ fn request(what: libc::c_uint, thread: Pid, data: i32) -> Result<()> {
     Ok(())
 }
 
-/// From one wait for events to the next.
+/// From one wait for events to the next; the end of the run, which comes amid what follows the last answer, is nothing whole.
 fn split<'a>(steps: &'a [Step], code: &'a CodeMap) -> impl Iterator<Item = &'a [Step]> {
-    steps.split(|step| code.is_wait(step))
+    let end = steps.iter().rposition(|step| code.is_wait(step)).unwrap_or(0);
+    steps[..end].split(|step| code.is_wait(step))
 }
 
 /// What of these steps is whose.
@@ -352,11 +363,26 @@ struct CodeMap {
 struct Area {
     from: u64,
     to: u64,
-    /// Functions by their addresses, and whose they are.
-    functions: Vec<(u64, Option<&'static str>)>,
+    /// The file that is mapped, or what the kernel says in its place.
+    name: String,
+    functions: Vec<Function>,
     is_guest: bool,
 }
 
+impl Area {
+    /// The last of so many functions.
+    fn last(&self, of: usize) -> Option<&Function> {
+        self.functions.get(of.checked_sub(1)?)
+    }
+}
+
+struct Function {
+    at: u64,
+    name: String,
+    phase: Option<&'static str>,
+}
+
+const PAGE: u64 = 4096;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// `epoll_wait`, `epoll_pwait`, `epoll_pwait2`.
 const WAITS: [u64; 3] = [232, 281, 441];
@@ -387,6 +413,7 @@ impl CodeMap {
             areas.push(Area {
                 from,
                 to,
+                name: name.to_owned(),
                 functions,
                 is_guest,
             });
@@ -399,24 +426,40 @@ impl CodeMap {
         })
     }
 
+    /// The area of this address with its number, and how many of its functions begin at the address or before.
+    fn place(&self, at: u64) -> Option<(usize, &Area, usize)> {
+        let index = self
+            .areas
+            .partition_point(|area| area.from <= at)
+            .checked_sub(1)?;
+        let area = self.areas.get(index).filter(|area| at < area.to)?;
+        let before = area.functions.partition_point(|function| function.at <= at);
+        Some((index, area, before))
+    }
+
     /// A number for the function at this address, and its phase if it has one of its own.
     fn function(&self, at: u64) -> (usize, Option<&'static str>) {
         *self.known.borrow_mut().entry(at).or_insert_with(|| {
-            let index = self.areas.partition_point(|area| area.from <= at);
-            let Some(area) = index
-                .checked_sub(1)
-                .and_then(|index| self.areas.get(index))
-                .filter(|area| at < area.to)
-            else {
+            let Some((index, area, before)) = self.place(at) else {
                 return (0, None);
             };
-            if area.is_guest {
-                return (index << 32, Some(GUEST));
-            }
-            let place = area.functions.partition_point(|(from, _)| *from <= at);
-            let phase = place.checked_sub(1).and_then(|place| area.functions[place].1);
-            (index << 32 | place, phase)
+            let phase = match area.is_guest {
+                true => Some(GUEST),
+                false => area.last(before).and_then(|function| function.phase),
+            };
+            (index << 32 | before, phase)
         })
+    }
+
+    fn name(&self, at: u64) -> String {
+        match self.place(at) {
+            None => "?".to_owned(),
+            Some((_, area, _)) if area.is_guest => GUEST.to_owned(),
+            Some((_, area, before)) => match area.last(before) {
+                Some(function) => function.name.clone(),
+                None => area.name.rsplit('/').next().unwrap_or_default().to_owned(),
+            },
+        }
     }
 
     fn is_wait(&self, step: &Step) -> bool {
@@ -428,30 +471,38 @@ impl CodeMap {
 }
 
 /// The functions of an executable whose part from this offset is mapped here.
-fn functions(path: &Path, from: u64, offset: u64) -> Result<Vec<(u64, Option<&'static str>)>> {
+fn functions(path: &Path, from: u64, offset: u64) -> Result<Vec<Function>> {
     let bytes = fs::read(path)?;
     let file = object::File::parse(&*bytes)?;
+    // What is mapped begins with a page, and the end of the segment before may lie on that.
     let segment = file
         .segments()
+        .filter(|segment| matches!(segment.flags(), SegmentFlags::Elf { p_flags } if p_flags & object::elf::PF_X != 0))
         .find(|segment| {
             let (start, size) = segment.file_range();
-            (start..start + size).contains(&offset)
+            start - start % PAGE <= offset && offset < start + size
         })
         .context("nothing of the executable is mapped")?;
-    let shift = from.wrapping_sub(segment.address() + (offset - segment.file_range().0));
+    let shift = from.wrapping_sub((segment.address() + offset).wrapping_sub(segment.file_range().0));
     let mut functions: Vec<_> = file
         .symbols()
         .filter(|symbol| symbol.kind() == object::SymbolKind::Text)
-        .filter_map(|symbol| Some((symbol.address().wrapping_add(shift), phase(symbol.name().ok()?))))
+        .filter_map(|symbol| {
+            let name = format!("{:#}", rustc_demangle::demangle(symbol.name().ok()?));
+            Some(Function {
+                at: symbol.address().wrapping_add(shift),
+                phase: phase(&name),
+                name,
+            })
+        })
         .collect();
-    functions.sort_by_key(|(at, _)| *at);
-    functions.dedup_by_key(|(at, _)| *at);
+    functions.sort_by_key(|function| function.at);
+    functions.dedup_by_key(|function| function.at);
     Ok(functions)
 }
 
 /// Whose a function is, by the first of the crates in its name.
 fn phase(name: &str) -> Option<&'static str> {
-    let name = format!("{:#}", rustc_demangle::demangle(name));
     PHASES
         .iter()
         .filter_map(|(crate_name, phase)| Some((name.find(crate_name)?, *phase)))
@@ -462,6 +513,18 @@ fn phase(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_are_where_they_are_mapped() {
+        let code = CodeMap::of(std::process::id()).unwrap();
+        for function in [
+            functions_are_where_they_are_mapped as *const () as u64,
+            run as *const () as u64,
+        ] {
+            let known = |area: &Area| area.functions.iter().any(|known| known.at == function);
+            assert!(code.areas.iter().any(known), "{function:x}");
+        }
+    }
 
     #[test]
     fn functions_belong_to_crates() {
