@@ -180,6 +180,7 @@ impl Node {
         // To the ticker, a guest that is stepped through takes very long.
         let held = Held::new(ticker)?;
         let mut core = Held::new(core)?;
+        let clock = Clock::of(self.process.id())?;
         let ended = AtomicBool::new(false);
         let steps = thread::scope(|scope| {
             let client = scope.spawn(|| {
@@ -187,9 +188,10 @@ impl Node {
                 ended.store(true, Ordering::SeqCst);
                 asked
             });
-            let steps = Clock::of(self.process.id()).and_then(|clock| trace(&mut core, clock, &ended));
-            client.join().unwrap_or_else(|_| bail!("the client failed"))?;
-            steps
+            let steps = trace(&mut core, clock, &ended);
+            let asked = client.join().unwrap_or_else(|_| bail!("the client failed"));
+            // Without steps nobody answers the client, either.
+            steps.and_then(|steps| asked.map(|()| steps))
         })?;
         drop(held);
         Ok(steps)
