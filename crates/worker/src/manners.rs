@@ -11,7 +11,8 @@ pub(crate) struct Manners {
     patient: bool,
     spent: Option<Spent>,
     before: Duration,
-    since: Instant,
+    /// When it is time to decide again.
+    next: Instant,
     woken: u32,
     events: u32,
 }
@@ -28,7 +29,7 @@ impl Manners {
             patient: false,
             spent,
             before: before.unwrap_or_default(),
-            since: now,
+            next: now + Patience::PERIOD,
             woken: 0,
             events: 0,
         }
@@ -42,15 +43,13 @@ impl Manners {
 
     /// Decides how to be woken from now on, if it is time: whether to be patient, if that changes.
     pub(crate) fn review(&mut self, now: Instant) -> Option<bool> {
-        (now.saturating_duration_since(self.since) >= Patience::PERIOD)
-            .then(|| self.decide(now))
-            .flatten()
+        (now >= self.next).then(|| self.decide(now)).flatten()
     }
 
     #[cold]
     fn decide(&mut self, now: Instant) -> Option<bool> {
         let (woken, events) = (std::mem::take(&mut self.woken), std::mem::take(&mut self.events));
-        self.since = now;
+        self.next = now + Patience::PERIOD;
         let patient = match self.spent.as_ref().map(Spent::read) {
             Some(Ok(spent)) => {
                 let passed = spent.saturating_sub(self.before);

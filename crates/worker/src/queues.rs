@@ -11,6 +11,7 @@ use crossbeam_deque::Worker as Deque;
 use policy::Pace;
 use slab::Slab;
 use std::{
+    cell::Cell,
     collections::VecDeque,
     sync::Arc,
     task::Waker,
@@ -100,6 +101,8 @@ pub(crate) struct Queues {
     pub(crate) shared: Arc<Shared>,
     policy: Box<dyn Policy>,
     epoch: Instant,
+    /// What was last asked of [`Queues::time`], and the answer: most of what a core decides in a row, it decides at one moment.
+    known: Cell<(Instant, Time)>,
     /// Those that the policy has.
     fresh: Slab<(Box<Invocation>, Job)>,
     /// Those that others may steal.
@@ -125,11 +128,13 @@ impl Queues {
         policy: Box<dyn Policy>,
         deque: Deque<Box<Invocation>>,
     ) -> Self {
+        let epoch = Instant::now();
         Self {
             core,
             shared,
             policy,
-            epoch: Instant::now(),
+            epoch,
+            known: Cell::new((epoch, Time::default())),
             fresh: Slab::new(),
             deque,
             starved: VecDeque::new(),
@@ -143,7 +148,13 @@ impl Queues {
     }
 
     pub(crate) fn time(&self, now: Instant) -> Time {
-        Time::default().after(now.saturating_duration_since(self.epoch))
+        let (known, time) = self.known.get();
+        if known == now {
+            return time;
+        }
+        let time = Time::default().after(now.saturating_duration_since(self.epoch));
+        self.known.set((now, time));
+        time
     }
 
     pub(crate) fn seat(&self) -> &Seat {
@@ -159,7 +170,10 @@ impl Queues {
         Job {
             arrived,
             enqueued: arrived,
-            expires: self.time(target.expires(at, until)),
+            expires: match until {
+                None => arrived.after(target.grant.limits.timeout),
+                Some(_) => self.time(target.expires(at, until)),
+            },
             ran: Duration::ZERO,
             estimate: estimate.run,
             waits: estimate.waits,

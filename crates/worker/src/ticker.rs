@@ -189,7 +189,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A guest is about to run on a core from `now` on, expected to take `left` yet: zero if that is not known. Says whether that is
+    /// A guest is about to run on a core for a quantum from `now` on, expected to take `left` yet: zero if that is not known. Says whether that is
     /// long; then mail that has come before is for the core to look for.
     pub(crate) fn begin(
         &self,
@@ -197,10 +197,10 @@ impl Watch {
         guarded: &Guarded,
         turn: u64,
         left: Duration,
-        (now, until): (Instant, Instant),
+        (now, quantum): (Instant, Duration),
     ) -> bool {
         let now = self.nanos(now);
-        let long = guarded.begin(turn, left, now, self.nanos(until));
+        let long = guarded.begin(turn, left, now, now.saturating_add(nanos(quantum)));
         if self.nap.interrupt() {
             self.wake();
         }

@@ -37,17 +37,18 @@ impl<F: Front> Core<F> {
         }
         // Nobody has to see to it that one whose code runs elsewhere gives the core back.
         let is_elsewhere = live.sandbox.is_elsewhere();
-        let at = now + quantum;
         if is_elsewhere {
             guarded.turns.asked().store(false, Ordering::Relaxed);
         } else {
             let (watch, core) = (self.queues.shared.watch(), self.queues.core);
-            if watch.begin(core, guarded, self.turn + 1, left, (now, at)) && self.queues.seat().has_mail() {
+            if watch.begin(core, guarded, self.turn + 1, left, (now, quantum))
+                && self.queues.seat().has_mail()
+            {
                 watch.ask(core, guarded);
             }
         }
         let until = Until {
-            at,
+            at: now + quantum,
             asked: guarded.turns.asked(),
         };
         let step = live.sandbox.run(&self.wakers[place], until);
