@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
-use contract::{ByteSize, Claim, Grant, Image, Input, Step, Until};
+use contract::{ByteSize, Claim, Grant, Image, Input, Party, Step, Until};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Serialize;
 use std::{
@@ -96,6 +96,10 @@ impl Endless {
 
 impl Front for Endless {
     fn prefetch(&self, _: u64) {}
+
+    fn tenant(&self, _: u64) -> Option<Party> {
+        Some(self.target.party())
+    }
 
     fn ready(&mut self, _: &Poller, _: u64, _: Readiness, intake: &mut Intake<'_>) {
         for _ in 0..self.batch {

@@ -1,10 +1,12 @@
 """Who has the core when more than one wants it."""
 
 import hashlib
+import json
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from harness import eventually, guest
+from harness import GENERATOR, PROCESSORS, eventually, guest
 from test_tenants import make_tenant
 
 pytestmark = pytest.mark.alone
@@ -152,6 +154,47 @@ def test_a_tenant_that_lies_takes_nothing_from_another(make_node):
         assert not any(one.done() for one in spinning), "who claims everything waits for its share"
         for one in spinning:
             one.result().problem(504, "limit-cpu-time")
+
+
+def load(node, tenant, path, connections, seconds):
+    """A client that asks for this all the time."""
+    command = [GENERATOR, "load", "--address", "{}:{}".format(*node.listen), "--core", PROCESSORS[-1], "--server", node.process.pid]
+    command += ["--target", path, "--header", f"Authorization: Bearer {tenant.token}", "--refusal", 429]
+    command += ["--connections", connections, "--seconds", seconds]
+    return subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE)
+
+
+FLOODS = {"answered": ("ping", {}), "refused": ("spin", {"deadline": "1ms", "cpu_time": "5m", "timeout": "10m"})}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_what_a_tenant_asks_for_is_of_its_share(make_node, flood):
+    """Reading, refusing and answering its requests is work for it as much as running them is, and nobody else pays for that: half of
+    the core is the other's."""
+    node = make_node(token="the-operators-own-token", cores=PROCESSORS[:1])
+    asking, working = make_tenant(node, "asking"), make_tenant(node, "working")
+    deploy(asking, "flood", {"flood": FLOODS[flood]})
+    deploy(working, "work", {"burn": ("burn", {})})
+
+    def throughput():
+        worker = load(node, working, "/function/work.burn?n=1000000", 8, 1.5)
+        report = json.loads(worker.communicate(timeout=60)[0])
+        assert not any(report["errors"].values()) and not report["refused"], report
+        return report["throughput"]
+
+    shares = []
+    while len(shares) < 4 and not any(share > 0.42 for share in shares):
+        alone = throughput()
+        flooding = load(node, asking, "/function/flood.flood", 100, 600)
+        try:
+            eventually(lambda: node.metrics()['millpond_http_requests_total{core="0"}'] > 10_000, "it floods")
+            shares.append(throughput() / alone)
+        finally:
+            flooding.kill()
+            flooding.communicate()
+    assert max(shares) > 0.42, f"of what it has alone: {shares}"
+    if flood == "refused":
+        assert node.metrics()['millpond_set_aside_total{core="0"}'] > 100, "its requests wait"
 
 
 def test_weights_are_numbers_that_make_sense(make_node):

@@ -183,6 +183,21 @@ pub trait Policy: Send {
     fn give(&mut self) -> Option<Ticket>;
     /// Told after each turn; writes what ran into the job.
     fn charge(&mut self, now: Time, job: &mut Job, ran: Duration, stop: Stop);
+    /// Whether it knows of more than one tenant; else what follows is for nothing.
+    fn is_shared(&self) -> bool {
+        false
+    }
+    /// Whether anybody else than this tenant has work: then it is told of what [`Policy::spend`] is for. None is whose tenant nobody
+    /// knows.
+    fn is_contended(&self, _: Option<Party>) -> bool {
+        false
+    }
+    /// Told of what a tenant's requests took of the core beside their turns: to read them, to refuse them, to write their answers.
+    fn spend(&mut self, _: Party, _: Duration) {}
+    /// Whether a tenant had so much more than its share that its requests are better not even read while others wait for their turns.
+    fn is_ahead(&mut self, _: Party) -> bool {
+        false
+    }
     /// How many jobs are put.
     fn len(&self) -> usize;
     /// Whether none is.

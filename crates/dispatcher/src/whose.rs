@@ -1,7 +1,7 @@
 //! Whose a request is: its token says so, else its host.
 
 use crate::table::name_of;
-use contract::{Head, Name, Problem};
+use contract::{Head, Name, Party, Problem};
 use std::{
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -31,6 +31,12 @@ impl Whose {
     /// Its name.
     pub fn name(&self) -> Option<&Name> {
         self.tenant().map(|tenant| &tenant.name)
+    }
+
+    /// Whose share of the cores it uses.
+    pub fn party(&self) -> Party {
+        let tenant = self.tenant();
+        tenant.map_or_else(Party::default, |tenant| tenant.allowance.party())
     }
 
     /// Whether it may ask for its tenant's routes, or for functions by their names, which need a token even on public hosts.

@@ -130,6 +130,9 @@ impl Edge {
         if lambda::is_invoke(asked.head.path()) {
             return self.begin_invoke(connection, (whose, asked), intake, dirty);
         }
+        if let Ok(whose) = &whose {
+            connection.tenant = Some(whose.party());
+        }
         let is_later = later::name(asked.head.path()).is_some() && self.options.later.is_some();
         let is_event = events::is_events(asked.head.path()) && self.options.later.is_some();
         let is_route = !is_later && !is_event && !asked.head.path().starts_with("/function/");
@@ -233,6 +236,7 @@ impl Edge {
         let (goal, limit, most) = match (found, claim) {
             (Ok((target, order, mut invoke)), claim) => {
                 head.set_script(head.path().len());
+                connection.tenant = Some(target.party());
                 let most = invoke.largest_payload();
                 let limit = most.min(target.grant().limits.request_body.0);
                 connection.later = order.map(Box::new);

@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 use calls::CallId;
-use contract::{Fault, Head, Name, Origin, Problem, Refusal, RequestId, Trailers, VersionNumber};
+use contract::{Fault, Head, Name, Origin, Party, Problem, Refusal, RequestId, Trailers, VersionNumber};
 use lambda::{Claim, Invoke, Rejection};
 use rustix::{
     fd::{AsRawFd as _, OwnedFd},
@@ -22,6 +22,8 @@ pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) token: u64,
     pub(crate) origin: Origin,
+    /// Whose its last request was, if it has a tenant.
+    pub(crate) tenant: Option<Party>,
     /// What it may become.
     pub(crate) kind: Kind,
     pub(crate) phase: Phase,
@@ -429,6 +431,7 @@ impl Connection {
             socket,
             token,
             origin,
+            tenant: None,
             kind,
             phase: Phase::Head,
             input: Vec::new(),

@@ -11,7 +11,7 @@ use crate::{
     respond,
     streams::Download,
 };
-use contract::{CoreId, Origin, Problem};
+use contract::{CoreId, Origin, Party, Problem};
 use dispatcher::Reader;
 use rustix::{
     buffer::spare_capacity,
@@ -378,6 +378,11 @@ impl Front for Gateway {
         }
     }
 
+    fn tenant(&self, token: u64) -> Option<Party> {
+        let connection = self.connections.get(slot_of(token))?;
+        connection.tenant.filter(|_| connection.token == token)
+    }
+
     fn ready(&mut self, poller: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>) {
         if token == LISTENER {
             return self.accept(poller, intake.now);
@@ -456,11 +461,17 @@ impl Front for Gateway {
         let mut next = 0;
         while let Some(token) = self.dirty.get(next).copied() {
             next += 1;
+            let tenant = if intake.is_shared() {
+                self.tenant(token)
+            } else {
+                None
+            };
             if self.write(token, intake) {
                 self.watch(poller, token);
             } else {
                 self.close(poller, slot_of(token));
             }
+            intake.spent(tenant);
         }
         self.dirty.clear();
         if intake.is_draining() {

@@ -1,8 +1,9 @@
 //! A core's time shared among tenants by their weights: start-time fair queueing, of which each tenant is a flow.
 //!
-//! Every tenant has a virtual time, which grows by what its jobs ran over its weight; the tenant whose is least has the next
-//! turn. Between two tenants that have work all the time, what they ran over their weights differs by no more than one turn of
-//! each and the credit (Goyal, Vin, Cheng 1996, theorem 1).
+//! Every tenant has a virtual time, which grows by what its jobs ran over its weight, and by what its requests took of the core
+//! beside that: reading, refusing, answering. The tenant whose is least has the next turn. Between two tenants that have work all
+//! the time, what they took over their weights differs by no more than one turn of each and the credit (Goyal, Vin, Cheng 1996,
+//! theorem 1); who takes more by requests alone is [ahead](Policy::is_ahead), and they wait as well.
 //!
 //! A tenant that had no work comes back where it was, or [`Shares::CREDIT`] behind whoever runs, whichever is later: what it left
 //! to others is theirs, but for a short burst.
@@ -74,6 +75,17 @@ impl<P: Policy + Clone> Shares<P> {
         &mut self.tenants[index]
     }
 
+    /// A tenant without jobs comes back to where others have got meanwhile.
+    fn catch_up(&mut self, party: Party) -> &mut Tenant<P> {
+        let (served, weight) = (self.now, party.weight.max(1));
+        let tenant = self.tenant(party);
+        tenant.weight = weight;
+        tenant.time = tenant
+            .time
+            .max(served.saturating_sub(scaled(Self::CREDIT, weight)));
+        tenant
+    }
+
     fn give_of(&mut self, index: u32) -> Option<Ticket> {
         let tenant = &mut self.tenants[index as usize];
         let given = tenant.policy.give()?;
@@ -133,16 +145,15 @@ impl<P: Policy + Clone> Policy for Shares<P> {
     }
 
     fn put(&mut self, now: Time, job: &Job, ticket: Ticket) {
-        let (served, party) = (self.now, job.tenant);
+        let party = job.tenant;
         let tenant = self.tenant(party);
         let (weight, before) = (party.weight.max(1), tenant.weight);
-        tenant.weight = weight;
         if tenant.jobs == 0 {
-            let credit = scaled(Self::CREDIT, weight);
-            tenant.time = tenant.time.max(served.saturating_sub(credit));
+            self.catch_up(party);
             self.weights += u64::from(weight);
         } else if weight != before {
             // What it has run keeps its price.
+            tenant.weight = weight;
             self.weights = self.weights.saturating_sub(before.into()) + u64::from(weight);
         }
         let tenant = self.tenant(party);
@@ -206,6 +217,38 @@ impl<P: Policy + Clone> Policy for Shares<P> {
             let weight = u64::from(tenant.weight);
             self.weights = self.weights.saturating_sub(weight);
         }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.tenants.len() > 1
+    }
+
+    fn is_contended(&self, tenant: Option<Party>) -> bool {
+        let known = tenant.and_then(|party| self.tenants.get(party.index as usize));
+        let own = known
+            .filter(|tenant| tenant.jobs > 0)
+            .map_or(0, |tenant| tenant.weight);
+        self.weights > u64::from(own)
+    }
+
+    fn spend(&mut self, tenant: Party, spent: Duration) {
+        let its = match self.tenant(tenant).jobs {
+            0 => self.catch_up(tenant),
+            _ => self.tenant(tenant),
+        };
+        its.time = its.time.saturating_add(scaled(spent, its.weight));
+    }
+
+    fn is_ahead(&mut self, tenant: Party) -> bool {
+        if !self.is_contended(Some(tenant)) {
+            return false;
+        }
+        let Some(its) = self.tenants.get(tenant.index as usize) else {
+            return false;
+        };
+        let bound = its.time.saturating_sub(scaled(Self::LEAD, its.weight));
+        self.first()
+            .is_some_and(|(time, index)| index != tenant.index && time < bound)
     }
 
     fn len(&self) -> usize {

@@ -224,6 +224,19 @@ proptest! {
         }
     }
 
+    /// Who asks for what is refused, however often, has no more of a core than its weight's part: it pays for that, and waits.
+    #[test]
+    fn asking_is_work_of_ones_own(
+        (asking, working) in (1u32..6, 1u32..6),
+        costs in vec(1u64..100, 1..20),
+        quantum in 100u64..5_000,
+        has_job in any::<bool>(),
+    ) {
+        for kind in Kind::ALL {
+            flood(kind, (asking, working), &costs, micros(quantum), has_job)?;
+        }
+    }
+
     /// What is refused, and why.
     #[test]
     fn admission_keeps_both_bounds(running in 0u32..8, queued in 0u32..8, concurrency in 1u32..8, queue in 0u32..8) {
@@ -320,6 +333,83 @@ fn fair(kind: Kind, tenants: &[(u32, Vec<Claims>)], quantum: Duration) -> Result
         prop_assert!(most - least <= quantum.as_secs_f64() * 1.01, "{kind}: {shares:?}");
     }
     Ok(())
+}
+
+/// One tenant asks and is refused whenever it may, at these costs, and has perhaps a job that never ends; another has one.
+fn flood(
+    kind: Kind,
+    (asking, working): (u32, u32),
+    costs: &[u64],
+    quantum: Duration,
+    has_job: bool,
+) -> Result<(), TestCaseError> {
+    let mut policy = kind.policy(quantum);
+    let asks = Party {
+        index: 1,
+        weight: asking,
+    };
+    let works = Party {
+        index: 2,
+        weight: working,
+    };
+    let mut jobs = [job(Time(0), asks), job(Time(0), works)];
+    prop_assert!(
+        !policy.is_contended(Some(asks)) && !policy.is_ahead(asks),
+        "{kind}: nobody else is there"
+    );
+    for n in u32::from(!has_job)..2 {
+        policy.put(Time(0), &jobs[n as usize], Ticket::Begun(n));
+    }
+    prop_assert!(policy.is_contended(Some(asks)) && policy.is_contended(None));
+    prop_assert_eq!(policy.is_contended(Some(works)), has_job);
+    let mut took = [Duration::ZERO; 2];
+    let (mut now, mut cost) = (Time(0), costs.iter().cycle());
+    while now < at(1_000_000) {
+        while !policy.is_ahead(asks) && now < at(1_000_000) {
+            let spent = micros(*cost.next().expect("they begin anew"));
+            policy.spend(asks, spent);
+            took[0] += spent;
+            now = now.after(spent);
+        }
+        let turn = policy.take(now).expect("there is always work");
+        let (Ticket::Fresh(n) | Ticket::Begun(n)) = turn.ticket;
+        now = now.after(turn.quantum);
+        policy.charge(now, &mut jobs[n as usize], turn.quantum, Stop::Preempted);
+        policy.put(now, &jobs[n as usize], Ticket::Begun(n));
+        took[n as usize] += turn.quantum;
+    }
+    let [asked, worked] = took.map(|time| time.as_secs_f64());
+    let apart = (asked / f64::from(asking) - worked / f64::from(working)).abs();
+    // A turn of each, what one may be ahead, and what one may ask back.
+    prop_assert!(
+        apart <= quantum.as_secs_f64() * 2.0 + 0.012,
+        "{kind}: {asked} and {worked}"
+    );
+    Ok(())
+}
+
+#[test]
+fn who_waits_for_nobody_is_never_ahead() {
+    for kind in Kind::ALL {
+        let mut policy = kind.policy(QUANTUM);
+        let tenants = [0, 1].map(|index| Party { index, weight: 1 });
+        for tenant in tenants {
+            policy.spend(tenant, micros(1_000_000));
+            assert!(!policy.is_ahead(tenant), "{kind}: nobody has work");
+        }
+        let one = job(Time(0), tenants[0]);
+        policy.put(Time(0), &one, Ticket::Begun(0));
+        policy.spend(tenants[0], micros(1_000_000));
+        assert!(!policy.is_ahead(tenants[0]), "{kind}: its own work");
+        assert!(!policy.is_ahead(tenants[1]), "{kind}: as much as the other");
+        policy.spend(tenants[1], micros(5_000_000));
+        assert!(policy.is_ahead(tenants[1]), "{kind}: more than the other");
+        assert!(policy.take(Time(0)).is_some());
+        assert!(
+            !policy.is_ahead(tenants[1]),
+            "{kind}: the other runs, and none waits"
+        );
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ mod end;
 mod turn;
 
 use crate::{
-    CoreOptions, Failure, Front, Intake, Invocation, Poller, Shared, Target, Tenancy, Ticker,
+    CoreOptions, Failure, Front, Intake, Invocation, Poller, Readiness, Shared, Target, Tenancy, Ticker,
+    aside::{Aside, Waiting},
     manners::Manners,
     queues::{Next, Queues},
     shared::Word,
@@ -71,6 +72,8 @@ struct Warm {
 pub struct Core<F> {
     front: F,
     poller: Poller,
+    /// Ready, and not read yet.
+    aside: Aside,
     queues: Queues,
     options: CoreOptions,
     metrics: Arc<CoreMetrics>,
@@ -171,6 +174,7 @@ impl Seatless {
         Ok(Core {
             front: front(&poller)?,
             poller,
+            aside: Aside::default(),
             queues,
             options,
             metrics,
@@ -201,6 +205,7 @@ impl<F: Front> Core<F> {
     /// Whether nothing is owed to anybody.
     pub fn drained(&self) -> bool {
         self.live.is_empty()
+            && self.aside.is_empty()
             && self.queues.is_empty()
             && !self.queues.is_starving()
             && !self.holders.iter().any(|target| target.is_holding())
@@ -242,6 +247,7 @@ impl<F: Front> Core<F> {
             now,
             unseen: Duration::ZERO,
         };
+        intake.queues.watch_time(now);
         self.front.flush(&self.poller, &mut intake);
         self.spent = None;
     }
@@ -263,29 +269,71 @@ impl<F: Front> Core<F> {
     /// Reads what the last wait found ready, and the mail.
     fn receive(&mut self, now: Instant, unseen: Duration) {
         let events = self.poller.events();
+        self.queues.watch_time(now);
+        if !self.aside.is_empty() {
+            self.read_aside(now);
+        }
         events.iter().for_each(|(token, _)| self.front.prefetch(*token));
         for (token, readiness) in events {
             if token == Poller::MAIL {
                 self.queues.seat().bell.quiet();
-            } else {
-                self.front.ready(
-                    &self.poller,
-                    token,
-                    readiness,
-                    &mut Intake {
-                        queues: &mut self.queues,
-                        now,
-                        unseen,
-                    },
-                );
+            } else if !self.set_aside(token, readiness, (now, unseen)) {
+                self.read(token, readiness, (now, unseen));
             }
         }
+        self.metrics.aside.set(count(self.aside.len()));
         self.take_mail(now);
+    }
+
+    /// Reads what was set aside, of each tenant as much as it may have now. While the node drains, that is all.
+    fn read_aside(&mut self, now: Instant) {
+        let draining = self.queues.shared.is_draining();
+        for tenant in self.aside.tenants() {
+            while draining || !self.queues.is_ahead(tenant) {
+                let Some((token, Waiting { readiness, since })) = self.aside.take(tenant) else {
+                    break;
+                };
+                self.front.prefetch(token);
+                self.read(token, readiness, (now, now.saturating_duration_since(since)));
+            }
+        }
+    }
+
+    /// Whether a socket is read later, because its tenant has had more than its share and others wait for theirs: else who asks and
+    /// is refused would need no sandbox to have all of the core. What is to be written, and who goes, does not wait.
+    fn set_aside(&mut self, token: u64, readiness: Readiness, (now, unseen): (Instant, Duration)) -> bool {
+        if !self.queues.is_shared() {
+            return false;
+        }
+        let tenant = self.front.tenant(token);
+        let Some(tenant) = tenant.filter(|tenant| self.queues.is_ahead(*tenant)) else {
+            return false;
+        };
+        if readiness.writable || readiness.closed || self.queues.shared.is_draining() {
+            return false;
+        }
+        let since = now.checked_sub(unseen).unwrap_or(now);
+        if self.aside.put(tenant, token, Waiting { readiness, since }) {
+            self.metrics.set_aside.add(1);
+        }
+        true
+    }
+
+    fn read(&mut self, token: u64, readiness: Readiness, (now, unseen): (Instant, Duration)) {
+        let mut intake = Intake {
+            queues: &mut self.queues,
+            now,
+            unseen,
+        };
+        self.front.ready(&self.poller, token, readiness, &mut intake);
+        if self.queues.is_shared() {
+            self.queues.spent(self.front.tenant(token));
+        }
     }
 
     /// Looks for events; waits for them if there is nothing else to do, and says whether it did.
     fn wait(&mut self, budget: Duration) -> io::Result<bool> {
-        if !self.queues.is_empty() {
+        if !(self.queues.is_empty() && self.aside.is_empty()) {
             self.poller.wait(Some(Duration::ZERO))?;
             return Ok(false);
         }

@@ -1,6 +1,7 @@
 //! What a core and its sockets ask of each other.
 
 use crate::{Answer, Intake, Opening, Poller, Readiness};
+use contract::Party;
 use std::time::{Duration, Instant};
 
 /// The sockets of a core, and what they speak.
@@ -10,8 +11,10 @@ pub trait Front {
     /// Reads what it needs for this descriptor: [`Front::ready`] follows when this was called for all that are ready. What many of them need is
     /// fetched from memory at once then, where it would be waited for one after another.
     fn prefetch(&self, token: u64);
+    /// Whose requests come by this descriptor: the tenant of the last one, if there was one and it has a tenant.
+    fn tenant(&self, token: u64) -> Option<Party>;
     /// A descriptor that this front gave the poller is ready. Requests that were read go to [`Intake::admit`] and
-    /// [`Intake::put`].
+    /// [`Intake::put`]. It may be told late, or not any more once the descriptor is watched no longer.
     fn ready(&mut self, poller: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>);
     /// The response to a request with [`Invocation::streams`] has begun.
     fn open(&mut self, opening: Opening);
@@ -22,7 +25,7 @@ pub trait Front {
     /// Whether something waits to be written.
     fn owes(&self) -> bool;
     /// Everything has been read and run that was ready, or what comes next takes long: write. Requests that were read meanwhile (pipelined ones, whose
-    /// predecessors are answered now) go to `intake`.
+    /// predecessors are answered now) go to `intake`, and after each answer it says to [`Intake::spent`] whose that was.
     fn flush(&mut self, poller: &Poller, intake: &mut Intake<'_>);
     /// Closes what has waited too long; says when to ask again.
     fn expire(&mut self, poller: &Poller, now: Instant) -> Option<Instant>;

@@ -4,7 +4,7 @@
 //! and answered there (Sledge, sections 3.3 and 3.4). A turn of the loop is
 //!
 //! ```text
-//!   poll the sockets ─▶ read everything that is ready, queue its requests
+//!   poll the sockets ─▶ read everything that is ready, queue its requests; who has had more than its share is read later
 //!   take mail        ─▶ answers from cores that stole from us, wake-ups of parked sandboxes
 //!   run              ─▶ queued requests and preempted sandboxes in the policy's order, a quantum at a time
 //!   flush            ─▶ write all responses; batching the wake-ups of clients saves more than it delays
@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aside;
 mod bell;
 mod core;
 mod front;

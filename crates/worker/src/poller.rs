@@ -8,7 +8,7 @@ use rustix::{
     io::{self, Errno},
 };
 use smallvec::SmallVec;
-use std::{sync::Arc, time::Duration};
+use std::{ops::BitOrAssign, sync::Arc, time::Duration};
 
 /// A core's epoll instance. Tokens are whatever the [`crate::Front`] chose, [`Poller::MAIL`] excepted.
 pub struct Poller {
@@ -46,6 +46,15 @@ pub struct Readiness {
     pub writable: bool,
     /// The connection is over in both directions.
     pub closed: bool,
+}
+
+impl BitOrAssign for Readiness {
+    fn bitor_assign(&mut self, more: Self) {
+        self.readable |= more.readable;
+        self.ended |= more.ended;
+        self.writable |= more.writable;
+        self.closed |= more.closed;
+    }
 }
 
 impl Interest {

@@ -6,7 +6,7 @@
 //! pings costs hardly any deque.
 
 use crate::{Invocation, Shared, Target, shared::Seat};
-use contract::{Admission, CoreId, Job, Load, Policy, Refusal, Stop, Ticket, Time};
+use contract::{Admission, CoreId, Job, Load, Party, Policy, Refusal, Stop, Ticket, Time};
 use crossbeam_deque::Worker as Deque;
 use policy::Pace;
 use slab::Slab;
@@ -75,6 +75,16 @@ impl Intake<'_> {
         }
     }
 
+    /// Whether more than one tenant uses this core: else nobody needs to know what [`Intake::spent`] tells.
+    pub fn is_shared(&self) -> bool {
+        self.queues.is_shared()
+    }
+
+    /// What was done since the last call, or since the core began to read or to write, was done for a request of this tenant.
+    pub fn spent(&mut self, tenant: Option<Party>) {
+        self.queues.spent(tenant);
+    }
+
     /// Queues the request that was admitted.
     pub fn put(&mut self, admitted: Admitted, mut invocation: Box<Invocation>) {
         invocation.unseen = self.unseen;
@@ -119,6 +129,10 @@ pub(crate) struct Queues {
     /// Since when, and how long guests have run since.
     noted: Instant,
     ran: Duration,
+    /// More than one tenant uses this core.
+    is_shared: bool,
+    /// Until when what the core did beside that has been told the policy, if that is known.
+    told: Option<Instant>,
 }
 
 impl Queues {
@@ -144,6 +158,8 @@ impl Queues {
             pace: Pace::default(),
             noted: Instant::now(),
             ran: Duration::ZERO,
+            is_shared: false,
+            told: None,
         }
     }
 
@@ -229,6 +245,37 @@ impl Queues {
     ) {
         self.ran += ran;
         self.policy.charge(self.time(now), job, ran + elsewhere, stop);
+    }
+
+    /// The core begins to read or to write.
+    pub(crate) fn watch_time(&mut self, now: Instant) {
+        self.is_shared = self.policy.is_shared();
+        self.told = Some(now);
+    }
+
+    /// What was done since then, or since the last call, was done for this tenant. Where nobody else has work, nobody needs to know.
+    pub(crate) fn spent(&mut self, tenant: Option<Party>) {
+        if !self.is_shared {
+            return;
+        }
+        if !self.policy.is_contended(tenant) {
+            self.told = None;
+            return;
+        }
+        let now = Instant::now();
+        if let (Some(since), Some(tenant)) = (self.told.replace(now), tenant) {
+            self.policy.spend(tenant, now.saturating_duration_since(since));
+        }
+    }
+
+    /// Whether more than one tenant uses this core.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Whether a tenant's requests are better read once others have had their turns.
+    pub(crate) fn is_ahead(&mut self, tenant: Party) -> bool {
+        self.policy.is_ahead(tenant)
     }
 
     /// A turn of the core's loop has ended in which it was busy for so long.

@@ -319,7 +319,7 @@ impl Target {
     }
 
     /// Whose share of the cores its sandboxes use.
-    pub(crate) fn party(&self) -> Party {
+    pub fn party(&self) -> Party {
         self.allowance()
             .map_or(Party::default(), |allowance| allowance.party())
     }

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use contract::{Fault, Refusal, RequestId};
+use contract::{CoreId, Fault, Refusal, RequestId};
 use harness::{Act, Cluster, End, Function, HOUR, Options, Outcome, Script, Seen, Solo};
 use millpond_worker::Failure;
 use std::{
@@ -681,6 +681,64 @@ fn a_retired_version_keeps_no_sandbox() {
         "who is in flight ends on the old version"
     );
     assert_eq!(solo.world().seen(Seen::alive), 0, "and is not kept");
+}
+
+// --- tenants that are ahead ------------------------------------------------------------------------------------------
+
+/// How many sockets are set aside, and how often one was.
+fn aside(solo: &Solo) -> (i64, u64) {
+    let metrics = solo
+        .functions
+        .metrics
+        .core(CoreId(0))
+        .expect("a core has metrics");
+    (metrics.aside.get(), metrics.set_aside.get())
+}
+
+#[test]
+fn who_is_ahead_is_read_later() {
+    let mut solo = Solo::new("who is ahead", 8);
+    let function = solo.functions.make(Options::default());
+    solo.world().ahead.store(true, Ordering::Relaxed);
+    solo.submit(&function, Script::done());
+    solo.turns(3);
+    assert_eq!((solo.client.ends().len(), aside(&solo)), (0, (1, 1)));
+    assert!(!solo.core.drained(), "it is owed an answer");
+    solo.world().ahead.store(false, Ordering::Relaxed);
+    // Nothing new makes the core look again.
+    assert_eq!(solo.one().outcome, Outcome::Done);
+    assert_eq!(aside(&solo), (0, 1));
+    assert!(solo.core.drained());
+}
+
+#[test]
+fn a_core_that_drains_reads_what_was_set_aside() {
+    let mut solo = Solo::new("reads what was set aside", 8);
+    let function = solo.functions.make(Options::default());
+    solo.world().ahead.store(true, Ordering::Relaxed);
+    solo.submit(&function, Script::done());
+    solo.turn();
+    solo.shared.drain();
+    assert_eq!(solo.one().outcome, Outcome::Refused(Refusal::Draining));
+    assert!(solo.core.drained());
+}
+
+/// The policy is told once for each socket that was read, and of time that has passed.
+#[test]
+fn reading_is_told() {
+    let mut solo = Solo::new("reading is told", 8);
+    let function = solo.functions.make(Options::default());
+    let begun = Instant::now();
+    for n in 1..=10 {
+        solo.submit(&function, Script::of([Act::Compute(MILLISECOND)]));
+        assert_eq!(solo.one().outcome, Outcome::Done);
+        assert_eq!(solo.world().spent[0].load(Ordering::Relaxed), n);
+    }
+    let spent = Duration::from_nanos(solo.world().spent[1].load(Ordering::Relaxed));
+    assert!(
+        !spent.is_zero() && spent + 10 * MILLISECOND <= begun.elapsed(),
+        "{spent:?} beside the turns"
+    );
 }
 
 // --- the end of a node -----------------------------------------------------------------------------------------------

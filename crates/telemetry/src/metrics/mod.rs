@@ -151,6 +151,10 @@ pub struct CoreMetrics {
     pub runnable: Gauge,
     /// Sandboxes that wait for something.
     pub parked: Gauge,
+    /// Times that a socket was set aside, because its tenant had had more than its share of a core that others waited for.
+    pub set_aside: Counter,
+    /// Sockets that are.
+    pub aside: Gauge,
     /// 1 while the core has decided to let whoever runs on its processor go on when it is woken, else 0.
     pub patient: Gauge,
     busy: Counter,
@@ -612,7 +616,7 @@ impl Metrics {
             .collect();
 
         type Read<T> = fn(&CoreMetrics) -> &T;
-        let counters: [(&str, &str, Read<Counter>); 7] = [
+        let counters: [(&str, &str, Read<Counter>); 8] = [
             (
                 "millpond_connections_accepted_total",
                 "Connections accepted.",
@@ -642,6 +646,11 @@ impl Metrics {
                 |c| &c.preemptions,
             ),
             (
+                "millpond_set_aside_total",
+                "Times that a connection was to wait, because its tenant was ahead of others.",
+                |c| &c.set_aside,
+            ),
+            (
                 "millpond_core_busy_seconds_total",
                 "Time in which a core was not asleep.",
                 |c| &c.busy,
@@ -658,7 +667,7 @@ impl Metrics {
                 family.sample(&[("core", core)], Shown(read(metrics).get(), unit));
             }
         }
-        let gauges: [(&str, &str, Read<Gauge>); 5] = [
+        let gauges: [(&str, &str, Read<Gauge>); 6] = [
             ("millpond_connections_open", "Connections that are open.", |c| {
                 &c.connections_open
             }),
@@ -671,6 +680,11 @@ impl Metrics {
             ("millpond_parked", "Sandboxes that wait for something.", |c| {
                 &c.parked
             }),
+            (
+                "millpond_aside",
+                "Connections whose requests are read once other tenants have had their turns.",
+                |c| &c.aside,
+            ),
             (
                 "millpond_core_patient",
                 "1 while the core, when it is woken, lets whoever runs on its processor go on.",

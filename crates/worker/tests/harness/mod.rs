@@ -8,9 +8,9 @@
 
 use bytes::Bytes;
 use contract::{
-    Artefact, Body, Claim, Code, CoreId, Engine, Fault, FunctionId, Grant, HeadBuilder, Image, Input, Limits,
-    PrepareError, Protocol, Refusal, RequestId, ResponseHead, Sandbox, SpawnError, Step, Until, Usage,
-    VersionNumber,
+    Admission, Artefact, Body, Claim, Code, CoreId, Engine, Fault, FunctionId, Grant, HeadBuilder, Image,
+    Input, Job, Limits, Party, Policy, PrepareError, Protocol, Refusal, RequestId, ResponseHead, Sandbox,
+    SpawnError, Step, Stop, Ticket, Time, Turn, Until, Usage, VersionNumber,
 };
 use millpond_worker::{
     Answer, Core, CoreOptions, Failure, Front, Intake, Invocation, Opening, Poller, Readiness, Seatless,
@@ -157,6 +157,10 @@ pub(crate) struct World {
     wakers: Mutex<mpsc::Sender<Waker>>,
     seen: Mutex<Seen>,
     changed: Condvar,
+    /// What the policy says of every tenant;
+    pub(crate) ahead: AtomicBool,
+    /// and what it was told of the time that its requests took beside their turns: how often, and nanoseconds.
+    pub(crate) spent: [AtomicU64; 2],
 }
 
 /// What has happened.
@@ -195,6 +199,8 @@ impl World {
             wakers: Mutex::new(wakers),
             seen: Mutex::default(),
             changed: Condvar::new(),
+            ahead: AtomicBool::new(false),
+            spent: Default::default(),
         })
     }
 
@@ -657,6 +663,10 @@ impl Front for Mailbox {
         self.prefetched.set(self.prefetched.get() || token == Self::TOKEN);
     }
 
+    fn tenant(&self, token: u64) -> Option<Party> {
+        (token == Self::TOKEN).then(Party::default)
+    }
+
     fn ready(&mut self, _: &Poller, token: u64, readiness: Readiness, intake: &mut Intake<'_>) {
         assert!(token == Self::TOKEN && readiness.readable && !readiness.closed);
         assert!(
@@ -904,15 +914,73 @@ fn assemble(cores: u16, places: u32) -> (Functions, Arc<Shared>, Vec<Seatless>, 
     (Functions::new(world, metrics), shared, seatless, ticker, inboxes)
 }
 
+/// Round robin, and of tenants what the test says.
+struct Scripted {
+    policy: Box<dyn Policy>,
+    world: Arc<World>,
+}
+
+impl Policy for Scripted {
+    fn admit(&mut self, now: Time, job: &Job, load: &contract::Load) -> Admission {
+        self.policy.admit(now, job, load)
+    }
+
+    fn put(&mut self, now: Time, job: &Job, ticket: Ticket) {
+        self.policy.put(now, job, ticket);
+    }
+
+    fn take(&mut self, now: Time) -> Option<Turn> {
+        self.policy.take(now)
+    }
+
+    fn overdue(&self, now: Time, job: &Job, share: f32) -> Option<Refusal> {
+        self.policy.overdue(now, job, share)
+    }
+
+    fn give(&mut self) -> Option<Ticket> {
+        self.policy.give()
+    }
+
+    fn charge(&mut self, now: Time, job: &mut Job, ran: Duration, stop: Stop) {
+        self.policy.charge(now, job, ran, stop);
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn is_contended(&self, _: Option<Party>) -> bool {
+        true
+    }
+
+    fn spend(&mut self, tenant: Party, spent: Duration) {
+        assert_eq!(tenant, Party::default());
+        let nanos = u64::try_from(spent.as_nanos()).expect("it was short");
+        self.world.spent[0].fetch_add(1, Ordering::Relaxed);
+        self.world.spent[1].fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    fn is_ahead(&mut self, _: Party) -> bool {
+        self.world.ahead.load(Ordering::Relaxed)
+    }
+
+    fn len(&self) -> usize {
+        self.policy.len()
+    }
+}
+
 fn seat(
     seatless: Seatless,
-    metrics: &Metrics,
+    (world, metrics): (&Arc<World>, &Metrics),
     inbox: Arc<Inbox>,
     outbox: mpsc::Sender<Ended>,
 ) -> Core<Mailbox> {
     let core = seatless.core();
     CORE.set(Some(core.0));
-    let policy = policy::Kind::RoundRobin.policy(Duration::from_millis(1));
+    let policy = Box::new(Scripted {
+        policy: policy::Kind::RoundRobin.policy(Duration::from_millis(1)),
+        world: world.clone(),
+    });
     let metrics = metrics.core(core).expect("a core has metrics");
     seatless
         .seat(policy, metrics, CoreOptions::default(), |poller| {
@@ -950,7 +1018,12 @@ impl Solo {
         let _watchdog = Watchdog::set(test);
         let (functions, shared, mut seatless, _ticker, inboxes) = assemble(cores, places);
         let (outbox, ended) = mpsc::channel();
-        let core = seat(seatless.remove(0), &functions.metrics, inboxes[0].clone(), outbox);
+        let core = seat(
+            seatless.remove(0),
+            (&functions.world, &functions.metrics),
+            inboxes[0].clone(),
+            outbox,
+        );
         let client = Client {
             world: functions.world.clone(),
             inboxes,
@@ -1020,10 +1093,11 @@ impl Cluster {
             .into_iter()
             .zip(&inboxes)
             .map(|(seatless, inbox)| {
-                let (inbox, outbox, metrics) = (inbox.clone(), outbox.clone(), functions.metrics.clone());
+                let (inbox, outbox) = (inbox.clone(), outbox.clone());
+                let (world, metrics) = (functions.world.clone(), functions.metrics.clone());
                 let shared = shared.clone();
                 thread::spawn(move || {
-                    let mut core = seat(seatless, &metrics, inbox, outbox);
+                    let mut core = seat(seatless, (&world, &metrics), inbox, outbox);
                     while !shared.is_draining() {
                         core.turn(HOUR)?;
                     }
