@@ -183,7 +183,7 @@ pub trait Policy: Send {
     fn give(&mut self) -> Option<Ticket>;
     /// Told after each turn; writes what ran into the job.
     fn charge(&mut self, now: Time, job: &mut Job, ran: Duration, stop: Stop);
-    /// Whether it knows of more than one tenant; else what follows is for nothing.
+    /// Whether a tenant beside the node's own has had work; else what follows is for nothing.
     fn is_shared(&self) -> bool {
         false
     }

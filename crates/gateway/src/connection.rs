@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) token: u64,
     pub(crate) origin: Origin,
-    /// Whose its last request was, if it has a tenant.
+    /// Whose its last request was that had a tenant.
     pub(crate) tenant: Option<Party>,
     /// What it may become.
     pub(crate) kind: Kind,

@@ -11,7 +11,7 @@ pub trait Front {
     /// Reads what it needs for this descriptor: [`Front::ready`] follows when this was called for all that are ready. What many of them need is
     /// fetched from memory at once then, where it would be waited for one after another.
     fn prefetch(&self, token: u64);
-    /// Whose requests come by this descriptor: the tenant of the last one, if there was one and it has a tenant.
+    /// Whose requests come by this descriptor: the tenant of the last one that had a tenant.
     fn tenant(&self, token: u64) -> Option<Party>;
     /// A descriptor that this front gave the poller is ready. Requests that were read go to [`Intake::admit`] and
     /// [`Intake::put`]. It may be told late, or not any more once the descriptor is watched no longer.

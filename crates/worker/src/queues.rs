@@ -75,7 +75,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Whether more than one tenant uses this core: else nobody needs to know what [`Intake::spent`] tells.
+    /// Whether a tenant beside the node's own has used this core: else nobody needs to know what [`Intake::spent`] tells.
     pub fn is_shared(&self) -> bool {
         self.queues.is_shared()
     }
@@ -129,7 +129,7 @@ pub(crate) struct Queues {
     /// Since when, and how long guests have run since.
     noted: Instant,
     ran: Duration,
-    /// More than one tenant uses this core.
+    /// A tenant beside the node's own has used this core.
     is_shared: bool,
     /// Until when what the core did beside that has been told the policy, if that is known.
     told: Option<Instant>,
@@ -268,7 +268,7 @@ impl Queues {
         }
     }
 
-    /// Whether more than one tenant uses this core.
+    /// Whether a tenant beside the node's own has used this core.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
     }
