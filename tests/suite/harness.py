@@ -407,6 +407,14 @@ def cli(*words, admin=None, folder=ROOT, given=None, token=None, environment=())
     return subprocess.run(command, cwd=folder, env=environment, input=given, capture_output=True, timeout=60, check=False)
 
 
+def generator(node, path, connections, seconds, *more):
+    """Starts a client on the last processor that asks for a path on so many connections, on each as soon as it was answered. Its
+    report comes on standard output."""
+    command = [GENERATOR, "load", "--address", "{}:{}".format(*node.listen), "--server", node.process.pid, "--core", PROCESSORS[-1]]
+    command += ["--target", path, "--connections", connections, "--seconds", seconds, *more]
+    return subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
 def _address(url):
     host, _, port = url.partition("://")[2].rpartition(":")
     return host, int(port)

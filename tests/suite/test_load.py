@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
 import time
 
 import pytest
-from harness import GENERATOR, LONG, PROCESSORS, Swarm, get
+from harness import LONG, PROCESSORS, Swarm, generator, get
 
 pytestmark = pytest.mark.alone
 
@@ -16,14 +15,17 @@ SECONDS = 180 if LONG else 30
 def generate(node, path, seconds, expected, folder, connections=32, body=None):
     """Saturates a path from the last processor; returns what the generator saw. Every answer is compared."""
     (folder / "expected").write_bytes(expected)
-    command = [GENERATOR, "load", "--address", "{}:{}".format(*node.listen), "--target", path, "--connections", connections]
-    command += ["--seconds", seconds, "--expect", folder / "expected", "--core", PROCESSORS[-1], "--server", node.process.pid]
+    more = ["--expect", folder / "expected"]
     if body is not None:
         (folder / "body").write_bytes(body)
-        command += ["--body", folder / "body"]
-    said = subprocess.run(list(map(str, command)), capture_output=True, timeout=seconds + 60, check=False)
-    assert said.returncode == 0, said.stderr
-    return json.loads(said.stdout)
+        more += ["--body", folder / "body"]
+    load = generator(node, path, connections, seconds, *more)
+    try:
+        report, complaint = load.communicate(timeout=seconds + 60)
+    finally:
+        load.kill()
+    assert load.returncode == 0, complaint
+    return json.loads(report)
 
 
 @pytest.mark.limit(SECONDS + 90)

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from harness import GENERATOR, PROCESSORS, eventually, guest
+from harness import PROCESSORS, eventually, generator, guest
 from test_tenants import make_tenant
 
 pytestmark = pytest.mark.alone
@@ -158,10 +157,7 @@ def test_a_tenant_that_lies_takes_nothing_from_another(make_node):
 
 def load(node, tenant, path, connections, seconds):
     """A client that asks for this all the time."""
-    command = [GENERATOR, "load", "--address", "{}:{}".format(*node.listen), "--core", PROCESSORS[-1], "--server", node.process.pid]
-    command += ["--target", path, "--header", f"Authorization: Bearer {tenant.token}", "--refusal", 429]
-    command += ["--connections", connections, "--seconds", seconds]
-    return subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE)
+    return generator(node, path, connections, seconds, "--header", f"Authorization: Bearer {tenant.token}", "--refusal", 429)
 
 
 FLOODS = {"answered": ("ping", {}), "refused": ("spin", {"deadline": "1ms", "cpu_time": "5m", "timeout": "10m"})}
