@@ -169,6 +169,7 @@ impl Sandbox for Alone {
 }
 
 pub(crate) fn run(options: Options) -> Result<()> {
+    node::keep_freed_pieces();
     let cold = options.cold.min(100);
     serve(options.place, |engine| {
         Arc::new(Forgetful {

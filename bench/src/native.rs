@@ -140,6 +140,7 @@ impl Sandbox for Call {
 }
 
 pub(crate) fn run(options: Options) -> Result<()> {
+    node::keep_freed_pieces();
     let part = match (options.function, &options.library) {
         (Function::Matmul, Some(library)) => {
             let native = matmul::Native::load(library)?;

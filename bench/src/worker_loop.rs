@@ -168,6 +168,8 @@ impl Front for Endless {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Report> {
+    // As a node does.
+    node::keep_freed_pieces();
     ensure!(
         options.cores > 0 && options.rounds > 0,
         "at least one core and one round are needed"

@@ -3,9 +3,10 @@
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
-from harness import LONG, PROCESSORS, Swarm, generator, get
+from harness import LONG, MILLPOND, PROCESSORS, Swarm, generator, get
 
 pytestmark = pytest.mark.alone
 
@@ -26,6 +27,13 @@ def generate(node, path, seconds, expected, folder, connections=32, body=None):
         load.kill()
     assert load.returncode == 0, complaint
     return json.loads(report)
+
+
+def test_its_allocator_keeps_more_than_by_default(make_node):
+    """It has begun itself anew for that, under the name and the number that it was started with."""
+    process = Path(f"/proc/{make_node().process.pid}")
+    assert b"glibc.malloc.tcache_count=127" in (process / "environ").read_bytes()
+    assert (process / "comm").read_text().strip() == MILLPOND.name[:15]
 
 
 @pytest.mark.limit(SECONDS + 90)

@@ -56,6 +56,7 @@ impl Serve {
         token: Option<String>,
         output: Output,
     ) -> Result<(), Failure> {
+        node::keep_freed_pieces();
         let overrides = Overrides {
             listen: self.listen,
             admin: admin.map(address).transpose()?,
