@@ -5,6 +5,7 @@ import os
 import time
 from pathlib import Path
 
+import harness
 import pytest
 from harness import LONG, MILLPOND, PROCESSORS, Swarm, generator, get
 
@@ -34,6 +35,15 @@ def test_its_allocator_keeps_more_than_by_default(make_node):
     process = Path(f"/proc/{make_node().process.pid}")
     assert b"glibc.malloc.tcache_count=127" in (process / "environ").read_bytes()
     assert (process / "comm").read_text().strip() == MILLPOND.name[:15]
+
+
+def test_it_begins_anew_once(make_node, monkeypatch):
+    """Whoever has privileges of its own is not let see what its allocator was told, and would never stop."""
+    environment = harness.clean_environment() | {"MILLPOND_BEGUN_ANEW": "1"}
+    monkeypatch.setattr(harness, "clean_environment", lambda: environment)
+    node = make_node()
+    assert b"tcache_count" not in Path(f"/proc/{node.process.pid}/environ").read_bytes()
+    assert node.request("GET", "/healthz").status == 200
 
 
 @pytest.mark.limit(SECONDS + 90)

@@ -14,13 +14,16 @@ const KEPT: &str = "glibc.malloc.tcache_count";
 /// sizes, so this is 4 MiB for a thread that has freed as many of each.
 const ENOUGH: u8 = 127;
 
+/// That it has begun anew. A program with privileges of its own (`setcap(8)`) finds no tunables in its environment, whatever was put there.
+const BEGUN: &str = "MILLPOND_BEGUN_ANEW";
+
 /// Begins this program anew in this process, with an allocator by which a thread keeps more of what it frees: a core frees as much as all
 /// requests of a batch had. glibc reads this only where a program begins, so it is for the first line of one that is a node.
 ///
 /// Returns if the environment says already how much is kept, and where the program cannot be begun anew: it then runs as well, and
 /// takes a little longer.
 pub fn keep_freed_pieces() {
-    if !cfg!(target_env = "gnu") {
+    if !cfg!(target_env = "gnu") || env::var_os(BEGUN).is_some() {
         return;
     }
     let Some(tunables) = tunables(env::var_os(TUNABLES).as_deref()) else {
@@ -34,7 +37,11 @@ pub fn keep_freed_pieces() {
         again.arg0(name);
     }
     // What comes back is an error, and not worth a word.
-    let _ = again.args(arguments).env(TUNABLES, tunables).exec();
+    let _ = again
+        .args(arguments)
+        .env(TUNABLES, tunables)
+        .env(BEGUN, "1")
+        .exec();
 }
 
 /// What is to be said in the place of this, unless it says enough.
@@ -65,6 +72,6 @@ mod tests {
         let others = "glibc.cpu.hwcaps=-ERMS:glibc.malloc.arena_max=1";
         assert_eq!(of(others), Some(format!("{others}:{kept}").into()));
         assert_eq!(of("glibc.malloc.tcache_count=0"), None, "somebody wants it so");
-        assert_eq!(of(&format!("{others}:{kept}")), None, "so it begins once");
+        assert_eq!(of(&format!("{others}:{kept}")), None, "it says enough");
     }
 }
