@@ -39,7 +39,7 @@ def test_its_allocator_keeps_more_than_by_default(make_node):
 
 def test_it_begins_anew_once(make_node, monkeypatch):
     """Whoever has privileges of its own is not let see what its allocator was told, and would never stop."""
-    environment = harness.clean_environment() | {"MILLPOND_BEGUN_ANEW": "1"}
+    environment = harness.clean_environment() | {"MILLPOND_TUNABLES_SAID": ""}
     monkeypatch.setattr(harness, "clean_environment", lambda: environment)
     node = make_node()
     assert b"tcache_count" not in Path(f"/proc/{node.process.pid}/environ").read_bytes()

@@ -203,6 +203,17 @@ def test_the_nodes_own_process_never_has_a_secret_that_it_was_not_given(make_nod
         assert b"unseen-5d0f6c1e" not in Path(f"/proc/{backend}/{name}").read_bytes()
 
 
+def test_the_backends_allocator_is_told_what_is_good_for_it(node, app, other):
+    """And not what is good for the node."""
+    from test_processes import children
+
+    put(node, app, b"value")
+    assert fetch(app, f"http://127.0.0.1:{other.port}/").status == 201
+    [backend] = [child for child in children(node.process.pid) if b"serve-backend" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    environment = Path(f"/proc/{backend}/environ").read_bytes()
+    assert b"mmap_threshold" in environment and b"tcache_count" not in environment
+
+
 def test_a_secret_that_is_used_is_not_deleted_by_accident(node, app, other):
     put(node, app, b"in-use")
     refused = secret(node, "delete", "KEY", "--application", app.name, ok=False)

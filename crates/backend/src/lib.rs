@@ -31,4 +31,4 @@ mod supervisor;
 pub use limits::Limits;
 pub use line::Lines;
 pub use server::{Links, serve};
-pub use supervisor::{Backend, Proxy};
+pub use supervisor::{Backend, Proxy, TUNABLES_SAID};

@@ -30,6 +30,8 @@ use tokio::runtime::Handle;
 
 /// Where the C library finds what its parts are told, unless the operator has told them something else.
 const TUNABLES: &str = "GLIBC_TUNABLES";
+/// What the operator said there, where this process has begun anew since, with more.
+pub const TUNABLES_SAID: &str = "MILLPOND_TUNABLES_SAID";
 
 /// What its allocator is told. Of itself it gives memory back with nearly each buffer of a reply, and each page comes anew at the next, by a
 /// fault of its own.
@@ -84,10 +86,10 @@ impl Backend {
         let thread = thread::Builder::new().name("backend".into()).spawn(move || {
             let start = || -> io::Result<Child> {
                 let mut command = Command::new(&program);
-                if env::var_os(TUNABLES).is_none() {
-                    command.env(TUNABLES, MALLOC);
-                }
+                let said = env::var_os(TUNABLES_SAID).or_else(|| env::var_os(TUNABLES));
+                let said = said.filter(|said| !said.is_empty());
                 command
+                    .env(TUNABLES, said.unwrap_or_else(|| MALLOC.into()))
                     .args(&arguments)
                     .stdin(Stdio::from(theirs.try_clone()?))
                     .stdout(Stdio::null())

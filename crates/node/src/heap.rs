@@ -1,5 +1,6 @@
 //! What the allocator is told of before a program begins.
 
+use backend::TUNABLES_SAID;
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -14,19 +15,18 @@ const KEPT: &str = "glibc.malloc.tcache_count";
 /// sizes, so this is 4 MiB for a thread that has freed as many of each.
 const ENOUGH: u8 = 127;
 
-/// That it has begun anew. A program with privileges of its own (`setcap(8)`) finds no tunables in its environment, whatever was put there.
-const BEGUN: &str = "MILLPOND_BEGUN_ANEW";
-
 /// Begins this program anew in this process, with an allocator by which a thread keeps more of what it frees: a core frees as much as all
 /// requests of a batch had. glibc reads this only where a program begins, so it is for the first line of one that is a node.
 ///
 /// Returns if the environment says already how much is kept, and where the program cannot be begun anew: it then runs as well, and
 /// takes a little longer.
 pub fn keep_freed_pieces() {
-    if !cfg!(target_env = "gnu") || env::var_os(BEGUN).is_some() {
+    // Once: a program with privileges of its own (`setcap(8)`) finds no tunables in its environment, whatever was put there.
+    if !cfg!(target_env = "gnu") || env::var_os(TUNABLES_SAID).is_some() {
         return;
     }
-    let Some(tunables) = tunables(env::var_os(TUNABLES).as_deref()) else {
+    let said = env::var_os(TUNABLES);
+    let Some(tunables) = tunables(said.as_deref()) else {
         return;
     };
     let (Ok(program), mut arguments) = (env::current_exe(), env::args_os()) else {
@@ -40,7 +40,7 @@ pub fn keep_freed_pieces() {
     let _ = again
         .args(arguments)
         .env(TUNABLES, tunables)
-        .env(BEGUN, "1")
+        .env(TUNABLES_SAID, said.unwrap_or_default())
         .exec();
 }
 
