@@ -32,7 +32,7 @@ pub use bucket::Bucket;
 pub use order::{Deadline, FirstCome, Order, Rank, RoundRobin, Shortest, left};
 pub use ordered::Ordered;
 pub use pace::Pace;
-pub use patience::Patience;
+pub use patience::{Patience, Period};
 pub use pool::Pool;
 pub use shares::Shares;
 pub use turns::{Turns, Verdict};

@@ -219,7 +219,9 @@ impl<F: Front> Core<F> {
         let waited = self.wait(budget)?;
         let begun = Instant::now();
         let unseen = self.look(waited, begun);
-        self.manners.looked(waited, self.poller.found());
+        let found = self.poller.found();
+        self.manners.looked(waited, found);
+        self.queues.seat().count_found(found);
         self.receive(begun, unseen);
         let now = self.run();
         self.upkeep(now);
@@ -235,7 +237,7 @@ impl<F: Front> Core<F> {
         let busy = begun.elapsed();
         self.metrics.busy(busy);
         self.queues.turned(begun + busy, busy);
-        if let Some(patient) = self.manners.review(begun + busy) {
+        if let Some(patient) = self.manners.review(begun + busy, || self.queues.shared.found()) {
             self.metrics.patient.set(patient.into());
         }
         Ok(())

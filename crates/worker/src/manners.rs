@@ -1,6 +1,6 @@
 //! What a core does when it is woken while somebody else runs on its processor.
 
-use policy::Patience;
+use policy::{Patience, Period};
 use priority::Spent;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,8 @@ pub(crate) struct Manners {
     before: Duration,
     /// When it is time to decide again.
     next: Instant,
+    /// How many events all cores had found when it last did.
+    found: u64,
     woken: u32,
     events: u32,
 }
@@ -30,6 +32,7 @@ impl Manners {
             spent,
             before: before.unwrap_or_default(),
             next: now + Patience::PERIOD,
+            found: 0,
             woken: 0,
             events: 0,
         }
@@ -41,20 +44,32 @@ impl Manners {
         self.events += u32::try_from(events).unwrap_or(u32::MAX);
     }
 
-    /// Decides how to be woken from now on, if it is time: whether to be patient, if that changes.
-    pub(crate) fn review(&mut self, now: Instant) -> Option<bool> {
-        (now >= self.next).then(|| self.decide(now)).flatten()
+    /// Decides how to be woken from now on, if it is time: whether to be patient, if that changes. `found` says how many events all
+    /// cores have found since they began.
+    pub(crate) fn review(&mut self, now: Instant, found: impl FnOnce() -> u64) -> Option<bool> {
+        (now >= self.next).then(|| self.decide(now, found())).flatten()
     }
 
     #[cold]
-    fn decide(&mut self, now: Instant) -> Option<bool> {
+    fn decide(&mut self, now: Instant, found: u64) -> Option<bool> {
+        let passed = Patience::PERIOD + now.saturating_duration_since(self.next);
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "what is found in a few periods is no such number"
+        )]
+        let rate = found.wrapping_sub(self.found) as f32 / passed.as_secs_f32();
         let (woken, events) = (std::mem::take(&mut self.woken), std::mem::take(&mut self.events));
-        self.next = now + Patience::PERIOD;
+        (self.next, self.found) = (now + Patience::PERIOD, found);
         let patient = match self.spent.as_ref().map(Spent::read) {
             Some(Ok(spent)) => {
-                let passed = spent.saturating_sub(self.before);
+                let period = Period {
+                    woken,
+                    events,
+                    spent: spent.saturating_sub(self.before),
+                    rate,
+                };
                 self.before = spent;
-                self.patience.note(woken, events, passed)
+                self.patience.note(&period)
             }
             _ => false,
         };
@@ -97,22 +112,39 @@ mod tests {
     fn a_core_with_much_to_do_tries_to_be_patient_and_one_with_nothing_is_not() {
         let begun = Instant::now();
         let mut manners = much_to_do(begun);
-        assert_eq!(
-            (manners.review(begun + Patience::PERIOD / 2), policy()),
-            (None, OTHER)
-        );
-        assert_eq!(
-            (manners.review(begun + Patience::PERIOD), policy()),
-            (Some(true), BATCH)
-        );
-        assert_eq!(
-            (manners.review(begun + 2 * Patience::PERIOD), policy()),
-            (Some(false), OTHER)
-        );
-        assert_eq!(
-            (manners.review(begun + 3 * Patience::PERIOD), policy()),
-            (None, OTHER)
-        );
+        let mut review = |at| (manners.review(at, || 2000), policy());
+        assert_eq!(review(begun + Patience::PERIOD / 2), (None, OTHER));
+        assert_eq!(review(begun + Patience::PERIOD), (Some(true), BATCH));
+        assert_eq!(review(begun + 2 * Patience::PERIOD), (Some(false), OTHER));
+        assert_eq!(review(begun + 3 * Patience::PERIOD), (None, OTHER));
+    }
+
+    /// How many periods of its first 20 a core is patient, beside which all cores find so many events in each while it interrupts and while it is patient,
+    /// and which has a tenth of its events itself when it is patient.
+    fn patient_for(hasty: u64, patient: u64) -> usize {
+        let begun = Instant::now();
+        let mut manners = Manners::new(begun);
+        let mut all = 0;
+        (1..=20)
+            .filter(|period| {
+                let was = manners.patient;
+                let (own, found) = if was { (40, patient) } else { (100, hasty) };
+                // The kernel says how long this thread ran: it does no more than this.
+                let busy = Instant::now();
+                while busy.elapsed() < Duration::from_millis(1) {}
+                manners.looked(true, own);
+                (0..99).for_each(|_| manners.looked(true, 0));
+                all += found;
+                manners.review(begun + *period * Patience::PERIOD, || all);
+                was
+            })
+            .count()
+    }
+
+    #[test]
+    fn what_is_dearer_to_a_core_is_worth_it_where_all_find_more() {
+        let found = (patient_for(1000, 1300), patient_for(1000, 1000));
+        assert!(found.0 > 15 && found.1 <= 2, "{found:?}");
     }
 
     #[test]
@@ -121,10 +153,8 @@ mod tests {
         let begun = Instant::now();
         let mut manners = much_to_do(begun);
         for period in 1..4 {
-            assert_eq!(
-                (manners.review(begun + period * Patience::PERIOD), policy()),
-                (None, BATCH)
-            );
+            let at = begun + period * Patience::PERIOD;
+            assert_eq!((manners.review(at, || 2000), policy()), (None, BATCH));
         }
     }
 }

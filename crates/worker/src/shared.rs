@@ -14,6 +14,7 @@ use bytes::Bytes;
 use contract::{Body, CoreId, Fault, Head, Refusal, RequestId, ResponseHead, Trailers};
 use crossbeam_deque::{Steal, Stealer};
 use crossbeam_queue::SegQueue;
+use crossbeam_utils::CachePadded;
 use flow::Receiver;
 use parking_lot::Mutex;
 use std::{
@@ -293,9 +294,18 @@ pub(crate) struct Seat {
     pub(crate) guarded: Guarded,
     /// Another core has found no place for a sandbox: this one's warm ones are to give way.
     pub(crate) give_way: AtomicBool,
+    /// How many events its core has found at its sockets. Each look writes it, others read it now and then.
+    found: CachePadded<AtomicU64>,
 }
 
 impl Seat {
+    /// Its core has found so many events more. Nobody else may say so.
+    pub(crate) fn count_found(&self, events: usize) {
+        let found = self.found.load(Ordering::Relaxed);
+        self.found
+            .store(found.wrapping_add(events as u64), Ordering::Relaxed);
+    }
+
     /// Whether others have left something for this core.
     pub(crate) fn has_mail(&self) -> bool {
         !(self.words.is_empty()
@@ -323,6 +333,7 @@ impl Shared {
                     offer: Offer::new(),
                     guarded: Guarded::new(),
                     give_way: AtomicBool::new(false),
+                    found: CachePadded::default(),
                 })
             })
             .collect::<io::Result<_>>()?;
@@ -387,6 +398,12 @@ impl Shared {
         if !seat.bell.ring() {
             self.watch.ask(core, &seat.guarded);
         }
+    }
+
+    /// How many events all cores have found at their sockets.
+    pub(crate) fn found(&self) -> u64 {
+        let found = self.seats.iter().map(|seat| seat.found.load(Ordering::Relaxed));
+        found.fold(0, u64::wrapping_add)
     }
 
     pub(crate) fn watch(&self) -> &Watch {
