@@ -99,7 +99,7 @@ impl Patience {
     const WORTH: f32 = 1.2;
     /// All cores find clearly more if they find so many times as much: what they find in the same way differs by less.
     const MORE: f32 = 1.1;
-    /// So much dearer it may be where they do: a third or half of the processor's time is the client's then.
+    /// So much dearer it may be where they do: with 2 a core beside its client still gave up now and then.
     const WORTH_FOR_MORE: f32 = 3.0;
 
     /// A period has passed. Whether the core is to be patient in the next.
