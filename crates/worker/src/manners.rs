@@ -52,32 +52,32 @@ impl Manners {
 
     #[cold]
     fn decide(&mut self, now: Instant, found: u64) -> Option<bool> {
-        let passed = Patience::PERIOD + now.saturating_duration_since(self.next);
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "what is found in a few periods is no such number"
-        )]
-        let rate = found.wrapping_sub(self.found) as f32 / passed.as_secs_f32();
-        let (woken, events) = (std::mem::take(&mut self.woken), std::mem::take(&mut self.events));
-        (self.next, self.found) = (now + Patience::PERIOD, found);
-        let patient = match self.spent.as_ref().map(Spent::read) {
-            Some(Ok(spent)) => {
-                let period = Period {
-                    woken,
-                    events,
-                    spent: spent.saturating_sub(self.before),
-                    rate,
-                };
-                self.before = spent;
-                self.patience.note(&period)
-            }
-            _ => false,
-        };
+        let spent = self.spent.as_ref().and_then(|spent| spent.read().ok());
+        let period = self.period(now, found, spent.unwrap_or(self.before));
+        let patient = spent.is_some() && self.patience.note(&period);
         let changed = patient != self.patient && priority::be_patient(patient).is_ok();
         changed.then(|| {
             self.patient = patient;
             patient
         })
+    }
+
+    /// The period that ends now, and begins the next. The thread has `spent` so much since it began.
+    fn period(&mut self, now: Instant, found: u64, spent: Duration) -> Period {
+        let passed = Patience::PERIOD + now.saturating_duration_since(self.next);
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "what is found in a few periods is no such number"
+        )]
+        let found_meanwhile = found.wrapping_sub(self.found) as f32;
+        let period = Period {
+            woken: std::mem::take(&mut self.woken),
+            events: std::mem::take(&mut self.events),
+            spent: spent.saturating_sub(self.before),
+            rate: found_meanwhile / passed.as_secs_f32(),
+        };
+        (self.next, self.found, self.before) = (now + Patience::PERIOD, found, spent);
+        period
     }
 }
 
@@ -119,32 +119,22 @@ mod tests {
         assert_eq!(review(begun + 3 * Patience::PERIOD), (None, OTHER));
     }
 
-    /// How many periods of its first 20 a core is patient, beside which all cores find so many events in each while it interrupts and while it is patient,
-    /// and which has a tenth of its events itself when it is patient.
-    fn patient_for(hasty: u64, patient: u64) -> usize {
-        let begun = Instant::now();
-        let mut manners = Manners::new(begun);
-        let mut all = 0;
-        (1..=20)
-            .filter(|period| {
-                let was = manners.patient;
-                let (own, found) = if was { (40, patient) } else { (100, hasty) };
-                // The kernel says how long this thread ran: it does no more than this.
-                let busy = Instant::now();
-                while busy.elapsed() < Duration::from_millis(1) {}
-                manners.looked(true, own);
-                (0..99).for_each(|_| manners.looked(true, 0));
-                all += found;
-                manners.review(begun + *period * Patience::PERIOD, || all);
-                was
-            })
-            .count()
-    }
-
     #[test]
-    fn what_is_dearer_to_a_core_is_worth_it_where_all_find_more() {
-        let found = (patient_for(1000, 1300), patient_for(1000, 1000));
-        assert!(found.0 > 15 && found.1 <= 2, "{found:?}");
+    fn a_period_has_what_came_since_the_last_and_the_rate_of_all_cores() {
+        let (begun, ms) = (Instant::now(), Duration::from_millis);
+        let mut manners = Manners::new(begun);
+        manners.before = ms(100);
+        manners.looked(true, 3);
+        manners.looked(false, 5);
+        let period = manners.period(begun + ms(16), 160, ms(107));
+        assert_eq!((period.woken, period.events, period.spent), (1, 8, ms(7)));
+        assert!((period.rate / 10_000.0 - 1.0).abs() < 1e-3, "{period:?}");
+
+        // The next began then, and this core looks 4 ms late.
+        manners.looked(true, 1);
+        let period = manners.period(begun + ms(36), 200, ms(108));
+        assert_eq!((period.woken, period.events, period.spent), (1, 1, ms(1)));
+        assert!((period.rate / 2_000.0 - 1.0).abs() < 1e-3, "{period:?}");
     }
 
     #[test]

@@ -400,8 +400,8 @@ impl Shared {
         }
     }
 
-    /// How many events all cores have found at their sockets.
-    pub(crate) fn found(&self) -> u64 {
+    /// How many events all cores have found at their sockets since they began.
+    pub fn found(&self) -> u64 {
         let found = self.seats.iter().map(|seat| seat.found.load(Ordering::Relaxed));
         found.fold(0, u64::wrapping_add)
     }

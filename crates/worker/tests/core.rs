@@ -1069,6 +1069,21 @@ fn requests_from_outside_are_answered_there() {
 }
 
 #[test]
+fn what_each_core_finds_counts_for_the_node() {
+    let cluster = Cluster::new("what each core finds", 2, 8);
+    let function = cluster.functions.make(Options::default());
+    for core in [0, 1] {
+        let before = cluster.shared.found();
+        // A core that is awake need not be woken, and finds nothing then.
+        while cluster.shared.found() == before {
+            cluster.client.submit(core, &function, Script::done());
+            cluster.client.take(1);
+        }
+    }
+    cluster.drain();
+}
+
+#[test]
 fn requests_from_outside_are_refused_like_others() {
     let mut solo = Solo::new("refused from outside", 8);
     let function = solo.functions.make(Options {
