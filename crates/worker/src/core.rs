@@ -22,6 +22,7 @@ use std::{
     io,
     sync::{Arc, atomic::Ordering},
     task::{Wake, Waker},
+    thread,
     time::{Duration, Instant},
 };
 use telemetry::metrics::CoreMetrics;
@@ -353,6 +354,11 @@ impl<F: Front> Core<F> {
         }
         if self.queues.is_starving() {
             until(self.queues.retry);
+        }
+        if let Some(rest) = self.manners.rest() {
+            thread::sleep(rest.min(timeout));
+            self.poller.wait(Some(Duration::ZERO))?;
+            return Ok(false);
         }
         let seat = self.queues.seat();
         seat.bell.expect();
