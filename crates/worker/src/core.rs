@@ -22,7 +22,6 @@ use std::{
     io,
     sync::{Arc, atomic::Ordering},
     task::{Wake, Waker},
-    thread,
     time::{Duration, Instant},
 };
 use telemetry::metrics::CoreMetrics;
@@ -354,11 +353,6 @@ impl<F: Front> Core<F> {
         }
         if self.queues.is_starving() {
             until(self.queues.retry);
-        }
-        if let Some(rest) = self.manners.rest() {
-            thread::sleep(rest.min(timeout));
-            self.poller.wait(Some(Duration::ZERO))?;
-            return Ok(false);
         }
         let seat = self.queues.seat();
         seat.bell.expect();
