@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod bucket;
+mod lockstep;
 mod order;
 mod ordered;
 mod pace;
@@ -29,6 +30,7 @@ pub mod simulation;
 mod turns;
 
 pub use bucket::Bucket;
+pub use lockstep::Lockstep;
 pub use order::{Deadline, FirstCome, Order, Rank, RoundRobin, Shortest, left};
 pub use ordered::Ordered;
 pub use pace::Pace;

@@ -36,6 +36,8 @@ pub struct Period {
     pub events: u32,
     /// How long it ran or waited for its processor.
     pub spent: Duration,
+    /// How much of that it waited.
+    pub waited: Duration,
     /// How many events all cores of the node found meanwhile, this one among them: for each second.
     pub rate: f32,
 }
@@ -192,6 +194,7 @@ mod tests {
                     woken: events.div_ceil([10, 100][way]),
                     events,
                     spent: cost * [100, 133, 67][turn] / 100 * events,
+                    waited: Duration::ZERO,
                     rate: (beside.rate[way] * [1000, 900, 1100][turn]) as f32,
                 });
                 assert_eq!(after, patience.patient);

@@ -37,9 +37,25 @@ pub fn is_default() -> bool {
     (unsafe { libc::sched_getscheduler(0) }) == libc::SCHED_OTHER
 }
 
-/// How long one thread has run or waited for its processor: the time in which it had something to do.
+/// How long one thread has run, and waited for its processor.
 #[derive(Debug)]
 pub struct Spent(File);
+
+/// Of a thread, since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// On a processor.
+    pub ran: Duration,
+    /// For its processor, with something to do.
+    pub waited: Duration,
+}
+
+impl Times {
+    /// The time in which it had something to do.
+    pub fn both(self) -> Duration {
+        self.ran + self.waited
+    }
+}
 
 impl Spent {
     /// Of the thread that asks.
@@ -54,9 +70,12 @@ impl Spent {
     ///
     /// # Errors
     /// If what is read is not three numbers, as `proc_pid_schedstat(5)` says: nanoseconds on a processor, nanoseconds of waiting for it, turns.
-    pub fn read(&self) -> io::Result<Duration> {
-        // The first of the numbers is as old as the last tick of the kernel's clock.
-        Ok(self.waited()? + ran())
+    pub fn read(&self) -> io::Result<Times> {
+        Ok(Times {
+            // The first of the numbers is as old as the last tick of the kernel's clock.
+            ran: ran(),
+            waited: self.waited()?,
+        })
     }
 
     fn waited(&self) -> io::Result<Duration> {
@@ -137,7 +156,7 @@ mod tests {
             );
         }
         let spent = Spent::of_this_thread().unwrap();
-        let (waited, all) = (spent.waited().unwrap(), spent.read().unwrap());
+        let before = spent.read().unwrap();
         let test = Arc::new(());
         let goes_on = Arc::downgrade(&test);
         // Threads inherit where they may run. This one ends with the test, however that ends.
@@ -147,10 +166,12 @@ mod tests {
             }
         });
         let long = Duration::from_millis(5);
-        while spent.waited().unwrap() < waited + long {
+        while spent.read().unwrap().waited < before.waited + long {
             std::hint::spin_loop();
         }
-        assert!(spent.read().unwrap() >= all + long);
+        let after = spent.read().unwrap();
+        assert!(after.ran > before.ran);
+        assert!(after.both() >= before.both() + long);
         drop(test);
         other.join().unwrap();
     }

@@ -1,16 +1,18 @@
 //! What a core does when it is woken while somebody else runs on its processor.
 
-use policy::{Patience, Period};
-use priority::Spent;
+use policy::{Lockstep, Patience, Period};
+use priority::{Spent, Times};
 use std::time::{Duration, Instant};
 
-/// See [`Patience`]. Where the kernel does not say how long a thread has waited, it always interrupts; where an operator chose how the
+/// See [`Patience`] and [`Lockstep`]. Where the kernel does not say how long a thread has waited, it always interrupts; where an operator chose how the
 /// kernel schedules the node (`chrt(1)`), that stays.
 pub(crate) struct Manners {
     patience: Patience,
     patient: bool,
+    lockstep: Lockstep,
+    rests: bool,
     spent: Option<Spent>,
-    before: Duration,
+    before: Times,
     /// When it is time to decide again.
     next: Instant,
     /// How many events all cores had found when it last did.
@@ -29,6 +31,8 @@ impl Manners {
         Self {
             patience: Patience::default(),
             patient: false,
+            lockstep: Lockstep::default(),
+            rests: false,
             spent,
             before: before.unwrap_or_default(),
             next: now + Patience::PERIOD,
@@ -54,7 +58,7 @@ impl Manners {
     fn decide(&mut self, now: Instant, found: u64) -> Option<bool> {
         let spent = self.spent.as_ref().and_then(|spent| spent.read().ok());
         let period = self.period(now, found, spent.unwrap_or(self.before));
-        let patient = spent.is_some() && self.patience.note(&period);
+        let patient = spent.is_some() && self.note(&period);
         let changed = patient != self.patient && priority::be_patient(patient).is_ok();
         changed.then(|| {
             self.patient = patient;
@@ -62,8 +66,19 @@ impl Manners {
         })
     }
 
+    /// Whether to be patient from now on.
+    fn note(&mut self, period: &Period) -> bool {
+        self.rests = self.lockstep.note(self.patient, period);
+        self.patience.note(period)
+    }
+
+    /// How long to sleep, whatever comes, before the next look at the sockets.
+    pub(crate) fn rest(&mut self) -> Option<Duration> {
+        std::mem::take(&mut self.rests).then_some(Lockstep::REST)
+    }
+
     /// The period that ends now, and begins the next. The thread has `spent` so much since it began.
-    fn period(&mut self, now: Instant, found: u64, spent: Duration) -> Period {
+    fn period(&mut self, now: Instant, found: u64, spent: Times) -> Period {
         let passed = Patience::PERIOD + now.saturating_duration_since(self.next);
         #[expect(
             clippy::cast_precision_loss,
@@ -73,7 +88,8 @@ impl Manners {
         let period = Period {
             woken: std::mem::take(&mut self.woken),
             events: std::mem::take(&mut self.events),
-            spent: spent.saturating_sub(self.before),
+            spent: spent.both().saturating_sub(self.before.both()),
+            waited: spent.waited.saturating_sub(self.before.waited),
             rate: found_meanwhile / passed.as_secs_f32(),
         };
         (self.next, self.found, self.before) = (now + Patience::PERIOD, found, spent);
@@ -122,19 +138,43 @@ mod tests {
     #[test]
     fn a_period_has_what_came_since_the_last_and_the_rate_of_all_cores() {
         let (begun, ms) = (Instant::now(), Duration::from_millis);
+        let times = |ran, waited| Times {
+            ran: ms(ran),
+            waited: ms(waited),
+        };
         let mut manners = Manners::new(begun);
-        manners.before = ms(100);
+        manners.before = times(80, 20);
         manners.looked(true, 3);
         manners.looked(false, 5);
-        let period = manners.period(begun + ms(16), 160, ms(107));
-        assert_eq!((period.woken, period.events, period.spent), (1, 8, ms(7)));
+        let period = manners.period(begun + ms(16), 160, times(85, 22));
+        assert_eq!((period.woken, period.events), (1, 8));
+        assert_eq!((period.spent, period.waited), (ms(7), ms(2)));
         assert!((period.rate / 10_000.0 - 1.0).abs() < 1e-3, "{period:?}");
 
         // The next began then, and this core looks 4 ms late.
         manners.looked(true, 1);
-        let period = manners.period(begun + ms(36), 200, ms(108));
-        assert_eq!((period.woken, period.events, period.spent), (1, 1, ms(1)));
+        let period = manners.period(begun + ms(36), 200, times(86, 22));
+        assert_eq!((period.woken, period.events), (1, 1));
+        assert_eq!((period.spent, period.waited), (ms(1), ms(0)));
         assert!((period.rate / 2_000.0 - 1.0).abs() < 1e-3, "{period:?}");
+    }
+
+    #[test]
+    fn a_core_in_step_with_its_client_rests_once() {
+        let mut manners = Manners::new(Instant::now());
+        let in_step = Period {
+            woken: 240,
+            events: 620,
+            spent: Patience::PERIOD * 2 / 3,
+            waited: Patience::PERIOD / 3,
+            rate: 110_000.0,
+        };
+        manners.note(&in_step);
+        assert_eq!(manners.rest(), None);
+        manners.patient = true;
+        manners.note(&in_step);
+        assert_eq!(manners.rest(), Some(Lockstep::REST));
+        assert_eq!(manners.rest(), None);
     }
 
     #[test]

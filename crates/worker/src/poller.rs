@@ -3,7 +3,7 @@
 use crate::bell::Event;
 use rustix::{
     buffer::spare_capacity,
-    event::{EventfdFlags, Timespec, epoll, eventfd},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll},
     fd::{AsFd, OwnedFd},
     io::{self, Errno},
 };
@@ -166,6 +166,18 @@ pub(crate) struct Eventfd(pub(crate) OwnedFd);
 impl Eventfd {
     pub(crate) fn new() -> io::Result<Self> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
+    }
+
+    /// Waits for it and for nothing else.
+    pub(crate) fn wait(&self, timeout: Duration) -> io::Result<()> {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 
