@@ -354,33 +354,19 @@ impl<F: Front> Core<F> {
         if self.queues.is_starving() {
             until(self.queues.retry);
         }
-        if let Some(rest) = self.manners.rest() {
-            self.sleep(rest.min(timeout))?;
-            self.poller.wait(Some(Duration::ZERO))?;
-            return Ok(false);
-        }
         let seat = self.queues.seat();
         seat.bell.expect();
         if seat.has_mail() || self.queues.shared.anything_to_steal(self.queues.core) {
+            timeout = Duration::ZERO;
+        } else if let Some(rest) = self.manners.rest() {
+            // Whatever its sockets have, only mail ends the rest.
+            seat.bell.event().wait(rest.min(timeout))?;
             timeout = Duration::ZERO;
         }
         // epoll counts in nanoseconds here, but a timer fires late rather than early.
         let waited = self.poller.wait(Some(timeout));
         self.queues.seat().bell.unexpect();
         waited.map(|()| !timeout.is_zero())
-    }
-
-    /// Mail alone ends it.
-    fn sleep(&self, time: Duration) -> io::Result<()> {
-        let seat = self.queues.seat();
-        seat.bell.expect();
-        let slept = if seat.has_mail() {
-            Ok(())
-        } else {
-            seat.bell.event().wait(time)
-        };
-        seat.bell.unexpect();
-        slept.map_err(Into::into)
     }
 
     fn take_mail(&mut self, now: Instant) {

@@ -72,7 +72,7 @@ impl Manners {
         self.patience.note(period)
     }
 
-    /// How long to sleep, whatever comes, before the next look at the sockets.
+    /// How long to wait, whatever the sockets have, before the next look at them.
     pub(crate) fn rest(&mut self) -> Option<Duration> {
         std::mem::take(&mut self.rests).then_some(Lockstep::REST)
     }

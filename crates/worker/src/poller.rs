@@ -114,10 +114,7 @@ impl Poller {
 
     /// Waits for events, at most `timeout`; for ever without one.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {
-        let timeout = timeout.map(|t| Timespec {
-            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: t.subsec_nanos().into(),
-        });
+        let timeout = timeout.map(timespec);
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -160,6 +157,13 @@ impl Poller {
     }
 }
 
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
 /// What a core is woken by.
 pub(crate) struct Eventfd(pub(crate) OwnedFd);
 
@@ -170,10 +174,7 @@ impl Eventfd {
 
     /// Waits for it and for nothing else.
     pub(crate) fn wait(&self, timeout: Duration) -> io::Result<()> {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
+        let timeout = timespec(timeout);
         match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
