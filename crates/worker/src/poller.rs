@@ -192,3 +192,32 @@ impl Event for Eventfd {
         let _ = io::read(&self.0, &mut [0u8; 8]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{thread, time::Instant};
+
+    const FOR_EVER: Duration = Duration::from_hours(1);
+
+    #[test]
+    fn an_event_ends_the_wait_for_it_whenever_it_comes() {
+        let event = Eventfd::new().unwrap();
+        event.signal();
+        event.wait(FOR_EVER).unwrap();
+        event.clear();
+        thread::scope(|scope| {
+            scope.spawn(|| event.signal());
+            event.wait(FOR_EVER).unwrap();
+        });
+    }
+
+    #[test]
+    fn without_an_event_the_time_ends_it() {
+        let event = Eventfd::new().unwrap();
+        let (begin, time) = (Instant::now(), Duration::from_millis(1));
+        event.wait(time).unwrap();
+        // The kernel may be late, but is never early.
+        assert!(begin.elapsed() >= time);
+    }
+}
